@@ -12,9 +12,9 @@ mod request;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::CancelToken;
+use rockmill_core::{CancelToken, Lock};
 use rockmill_cuda::CudaSettings;
 
 use crate::eligibility::Policy;
@@ -37,28 +37,24 @@ use rockmill_storage::io::RateLimiter;
 pub struct Engine {
     settings: Settings,
     /// Current values; `settings.mutable` has the initial ones.
-    mutable: Mutex<MutableSettings>,
+    mutable: Lock<MutableSettings>,
     storage: Arc<dyn Storage>,
     executor: Arc<Executor>,
     limiter: Arc<RateLimiter>,
     descriptors: Arc<Descriptors>,
     stats: Arc<StatsCell>,
     /// Parent of the tokens of all jobs that RocksDB offers; set and replaced by [`Engine::cancel_jobs`].
-    cancel: Mutex<CancelToken>,
-    ended: Mutex<EndedSessions>,
-    databases: Mutex<HashMap<PathBuf, Arc<Database>>>,
+    cancel: Lock<CancelToken>,
+    ended: Lock<EndedSessions>,
+    databases: Lock<HashMap<PathBuf, Arc<Database>>>,
     /// Databases into which RocksDB could not rename a finished job's files; see [`Engine::refuse_database`].
-    refused: Mutex<BTreeSet<PathBuf>>,
+    refused: Lock<BTreeSet<PathBuf>>,
     /// Jobs of RocksDB before 9.6, which does not report whether it took their files; see [`Engine::refuse_if_left`].
-    handed_over: Mutex<Vec<HandedOver>>,
+    handed_over: Lock<Vec<HandedOver>>,
     host: String,
     known_tables: Arc<KnownTables>,
     /// The process that has made it.
     pub(crate) process: u32,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
@@ -88,15 +84,15 @@ impl Engine {
             )),
             limiter: Arc::new(RateLimiter::new(settings.mutable.io_bytes_per_second)),
             descriptors: Arc::new(Descriptors::new(storage.clock())),
-            mutable: Mutex::new(settings.mutable),
+            mutable: Lock::new(settings.mutable),
             settings,
             storage,
             stats: Arc::new(StatsCell::new(&devices)),
-            cancel: Mutex::default(),
-            ended: Mutex::default(),
-            databases: Mutex::default(),
-            refused: Mutex::default(),
-            handed_over: Mutex::default(),
+            cancel: Lock::default(),
+            ended: Lock::default(),
+            databases: Lock::default(),
+            refused: Lock::default(),
+            handed_over: Lock::default(),
             host: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()
@@ -114,7 +110,7 @@ impl Engine {
 
     /// Returns the current mutable settings.
     pub fn settings(&self) -> MutableSettings {
-        *lock(&self.mutable)
+        *self.mutable.lock()
     }
 
     /// Changes settings; see [`MutableSettings`] for the effect on running jobs.
@@ -143,7 +139,7 @@ impl Engine {
         &self,
         change: impl FnOnce(MutableSettings) -> std::result::Result<MutableSettings, String>,
     ) -> std::result::Result<(), String> {
-        let mut mutable = lock(&self.mutable);
+        let mut mutable = self.mutable.lock();
         let changed = change(*mutable)?;
         *mutable = changed;
         self.limiter.set(changed.io_bytes_per_second);
@@ -158,22 +154,22 @@ impl Engine {
     /// Cancels all jobs that RocksDB has offered, through all services of this engine. RocksDB does them itself. Later
     /// jobs are taken.
     pub fn cancel_jobs(&self) {
-        std::mem::take(&mut *lock(&self.cancel)).cancel();
+        std::mem::take(&mut *self.cancel.lock()).cancel();
     }
 
     /// Returns a token for jobs that [`Engine::cancel_jobs`] cancels.
     pub fn job_token(&self) -> CancelToken {
-        lock(&self.cancel).child()
+        self.cancel.lock().child()
     }
 
     /// Records that the database of a session closes. Later jobs of it are left to RocksDB.
     pub(crate) fn session_ends(&self, session_id: &str) {
-        lock(&self.ended).add(session_id);
+        self.ended.lock().add(session_id);
     }
 
     /// Whether [`Engine::session_ends`] was called with this session.
     pub(crate) fn has_ended(&self, session_id: &str) -> bool {
-        lock(&self.ended).contain(session_id)
+        self.ended.lock().contain(session_id)
     }
 
     /// Waits until the configured devices are open. Before that, or if no device can be used, the CPU does all jobs.

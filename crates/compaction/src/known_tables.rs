@@ -5,10 +5,10 @@
 //! notices a file that was replaced.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{FileIdentity, InputFile, InputTable, ReadAt, Result};
+use rockmill_core::{FileIdentity, InputFile, InputTable, Lock, ReadAt, Result};
 use rockmill_exec::budget::{Budget, Reservation};
 use rockmill_format::table::names;
 
@@ -17,7 +17,7 @@ const SHARE: u64 = 8;
 
 /// The tables, oldest first.
 #[derive(Debug, Default)]
-pub struct KnownTables(Mutex<VecDeque<Known>>);
+pub struct KnownTables(Lock<VecDeque<Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -65,7 +65,7 @@ impl Keeper {
         };
         let bytes = table.index_memory_bytes();
         let most = self.budget.all_bytes() / SHARE;
-        let mut tables = self.tables.tables();
+        let mut tables = self.tables.0.lock();
         // The oldest ones make room.
         let held = |tables: &VecDeque<Known>| tables.iter().map(|known| known.bytes).sum::<u64>();
         while held(&tables) + bytes > most {
@@ -94,7 +94,7 @@ impl Drop for Keeper {
         if !*self.are_taken.get_mut() {
             let attempt = self.attempt.as_bytes();
             let is_its = |known: &Known| known.table.table.meta.properties.db_session_id == attempt;
-            self.tables.tables().retain(|known| !is_its(known));
+            self.tables.0.lock().retain(|known| !is_its(known));
         }
     }
 }
@@ -122,14 +122,10 @@ impl WrittenTable {
 }
 
 impl KnownTables {
-    fn tables(&self) -> MutexGuard<'_, VecDeque<Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The table of an input of a session.
     pub fn get(&self, session: &str, input: &InputFile) -> Option<WrittenTable> {
         let id = input.unique_id?;
-        let tables = self.tables();
+        let tables = self.0.lock();
         let mut of_session = tables.iter().filter(|known| known.session == session);
         let known = of_session.find(|known| known.unique_id == id)?;
         let has_size = known.table.table.meta.file_size == input.size;
@@ -138,12 +134,12 @@ impl KnownTables {
 
     /// Drops the tables of files that leave the database.
     pub fn forget(&self, session: &str, ids: &[[u64; 2]]) {
-        (self.tables()).retain(|known| known.session != session || !ids.contains(&known.unique_id));
+        (self.0.lock()).retain(|known| known.session != session || !ids.contains(&known.unique_id));
     }
 
     /// Drops the tables that a database no longer has. `has` are the unique ids of its files.
     pub fn look(&self, session: &str, has: impl Iterator<Item = [u64; 2]>) {
-        let mut tables = self.tables();
+        let mut tables = self.0.lock();
         if tables.is_empty() {
             return;
         }
@@ -160,13 +156,12 @@ impl KnownTables {
 
     /// Drops the tables of sessions that have ended.
     pub fn ended(&self, sessions: &BTreeSet<String>) {
-        self.tables()
-            .retain(|known| !sessions.contains(&known.session));
+        (self.0.lock()).retain(|known| !sessions.contains(&known.session));
     }
 
     /// Drops all tables.
     pub fn clear(&self) {
-        self.tables().clear();
+        self.0.lock().clear();
     }
 }
 
@@ -195,7 +190,7 @@ mod tests {
     }
 
     fn kept(keeper: &Keeper) -> Vec<u64> {
-        let tables = keeper.tables.tables();
+        let tables = keeper.tables.0.lock();
         tables.iter().map(|known| known.bytes).collect()
     }
 
@@ -247,7 +242,7 @@ mod tests {
             let tables = Arc::clone(&keeps.tables);
             keeps.keep(&table, true);
             drop(keeps);
-            assert_eq!(tables.tables().len(), usize::from(are_taken));
+            assert_eq!(tables.0.lock().len(), usize::from(are_taken));
         }
     }
 }

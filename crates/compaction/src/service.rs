@@ -4,11 +4,11 @@ mod sessions;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rockmill_core::{
-    CachedOutput, CancelToken, DeclineReason, Error, ErrorKind, FileIdentity, JobInfo, Result,
+    CachedOutput, CancelToken, DeclineReason, Error, ErrorKind, FileIdentity, JobInfo, Lock, Result,
 };
 use rockmill_format::versions::tells_installation;
 
@@ -28,7 +28,7 @@ use sessions::Sessions;
 #[derive(Debug)]
 pub struct ServiceJobs {
     engine: Arc<Engine>,
-    jobs: Mutex<Jobs>,
+    jobs: Lock<Jobs>,
 }
 
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl ServiceJobs {
     pub fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
-            jobs: Mutex::default(),
+            jobs: Lock::default(),
         }
     }
 
@@ -130,10 +130,6 @@ impl ServiceJobs {
         }
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Accepts a job of the database in `dir` and returns its id, under which RocksDB waits for it. `input` is the
     /// serialised `CompactionServiceInput`.
     ///
@@ -150,7 +146,7 @@ impl ServiceJobs {
         // The directory is a key in maps, and RocksDB receives the staging folder's path.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         let (taken, cancel) = {
-            let mut jobs = self.jobs();
+            let mut jobs = self.jobs.lock();
             // An end that is reported later finds the token.
             if self.engine.has_ended(&info.db_session_id)
                 || !jobs.sessions.job_comes(&info.db_session_id, Instant::now())
@@ -183,7 +179,7 @@ impl ServiceJobs {
         let id = job.job.identity.session_id.clone();
         let accepted = Accepted { job, dir, cancel };
         let id_bytes = id.clone().into_bytes();
-        self.jobs().accepted.insert(id_bytes, accepted);
+        self.jobs.lock().accepted.insert(id_bytes, accepted);
         Ok(id)
     }
 
@@ -194,7 +190,7 @@ impl ServiceJobs {
     pub fn wait(&self, id: &[u8]) -> Result<Vec<u8>> {
         self.require_own_process()?;
         guarded(|| {
-            let accepted = self.jobs().accepted.remove(id);
+            let accepted = self.jobs.lock().accepted.remove(id);
             let Accepted { job, dir, cancel } =
                 accepted.ok_or_else(|| Error::internal("no such job"))?;
             let finished = self.engine.run(&job, &dir, &dir, &cancel)?;
@@ -218,7 +214,7 @@ impl ServiceJobs {
                 },
                 is_told,
             };
-            self.jobs().reported.insert(id.to_vec(), reported);
+            self.jobs.lock().reported.insert(id.to_vec(), reported);
             Ok(finished.result)
         })
     }
@@ -230,7 +226,7 @@ impl ServiceJobs {
             return;
         }
         self.engine.session_ends(session_id);
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         let may_have_state = jobs.sessions.ends(session_id);
         if let Some(cancel) = jobs.cancel.remove(session_id) {
             cancel.cancel();
@@ -246,7 +242,7 @@ impl ServiceJobs {
         if !self.engine.is_of_this_process() {
             return;
         }
-        let mut jobs = self.jobs();
+        let mut jobs = self.jobs.lock();
         let ended = jobs.sessions.one_closes(Instant::now());
         for cancel in std::mem::take(&mut jobs.cancel).into_values() {
             cancel.cancel();
@@ -260,7 +256,7 @@ impl ServiceJobs {
         if !self.engine.is_of_this_process() {
             return;
         }
-        let reported = self.jobs().reported.remove(id);
+        let reported = self.jobs.lock().reported.remove(id);
         let Some(reported) = reported else {
             return;
         };
@@ -290,7 +286,7 @@ impl ServiceJobs {
     /// Whether RocksDB has yet to report whether it took a job's files. If they were removed before, it could not
     /// install them, which is fatal to the database.
     pub fn has_reported(&self) -> bool {
-        !self.jobs().reported.values().all(Reported::was_taken)
+        !self.jobs.lock().reported.values().all(Reported::was_taken)
     }
 
     /// Lets the engine drop the state that jobs of these sessions shared.
@@ -316,7 +312,7 @@ pub(crate) fn cancelled_by(cancel: &CancelToken, error: Error) -> Error {
 impl Drop for ServiceJobs {
     /// Jobs that were scheduled and never waited for hold only memory. Reported jobs remove their folders here.
     fn drop(&mut self) {
-        let jobs = self.jobs.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let jobs = self.jobs.get_mut();
         let jobs = std::mem::take(jobs);
         if !self.engine.is_of_this_process() {
             // The folders are those of the other process, and so are the threads, for which the end of the engine would wait.
@@ -377,7 +373,7 @@ mod tests {
             },
             is_told,
         };
-        (service.jobs().reported).insert(id.as_bytes().to_vec(), reported);
+        (service.jobs.lock().reported).insert(id.as_bytes().to_vec(), reported);
         output
     }
 
@@ -415,7 +411,7 @@ mod tests {
         offer(&service, dir.path());
         let found = outputs.map(|output| output.0.load(Ordering::Relaxed));
         assert_eq!(found, [true, false, false]);
-        assert_eq!(service.jobs().reported.len(), 2);
+        assert_eq!(service.jobs.lock().reported.len(), 2);
     }
 
     #[test]

@@ -9,9 +9,9 @@ pub mod location;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use rockmill_core::{Error, Result, SstFile, SstSink};
+use rockmill_core::{Error, Lock, Result, SstFile, SstSink};
 use rockmill_format::unique_id::SessionId;
 
 use rockmill_storage::io::{self as job_io, JobIo, TaskFiles};
@@ -22,18 +22,14 @@ use rockmill_storage::{Storage, base_name};
 pub const STAGING_DIR: &str = "rockmill.staging";
 
 /// Folders of jobs of one database on which this process works; [`clean`] does not remove them.
-type Active = Mutex<BTreeSet<PathBuf>>;
+type Active = Lock<BTreeSet<PathBuf>>;
 
 /// Active folders by staging folder, as long as there are any. Each has its own lock, so a slow file system does not
 /// delay other databases' jobs.
-static ACTIVE: Mutex<BTreeMap<PathBuf, Weak<Active>>> = Mutex::new(BTreeMap::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static ACTIVE: Lock<BTreeMap<PathBuf, Weak<Active>>> = Lock::new(BTreeMap::new());
 
 fn active_in(staging: &Path) -> Arc<Active> {
-    let mut all = lock(&ACTIVE);
+    let mut all = ACTIVE.lock();
     all.retain(|_, active| active.strong_count() > 0);
     let known = all.get(staging).and_then(Weak::upgrade);
     known.unwrap_or_else(|| {
@@ -77,7 +73,7 @@ impl StagingDir {
         let active = active_in(folder);
         let made = {
             // Held so that the end of another job does not remove the parent folder meanwhile.
-            let mut jobs = lock(&active);
+            let mut jobs = active.lock();
             if let Err(e) = storage.create_dir_all(folder) {
                 // It may have been created despite the error.
                 let _ = storage.remove_empty_dir(folder);
@@ -162,7 +158,7 @@ impl Drop for StagingDir {
             }
             _ => {}
         }
-        let mut active = lock(&self.active);
+        let mut active = self.active.lock();
         active.remove(path);
         if let Some(parent) = path.parent() {
             // This fails if other jobs have folders there.
@@ -205,7 +201,7 @@ pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
     let active = active_in(folder);
     for name in names.iter().filter(|name| is_job_name(name)) {
         let path = folder.join(name);
-        if lock(&active).contains(&path) {
+        if active.lock().contains(&path) {
             continue;
         }
         if let Err(e) = remove_job(storage, &path) {
@@ -213,7 +209,7 @@ pub fn clean(storage: &dyn Storage, folder: &Path) -> Result<()> {
         }
     }
     // Held so that no job creates its folder there meanwhile.
-    let _held = lock(&active);
+    let _held = active.lock();
     let _ = storage.remove_empty_dir(folder);
     Ok(())
 }
@@ -296,7 +292,7 @@ mod tests {
         let create = |dir: &tempfile::TempDir, name| {
             StagingDir::create(Arc::new(LocalStorage), dir.path(), name).expect("there is room")
         };
-        let is_known = || lock(&ACTIVE).contains_key(first.path());
+        let is_known = || ACTIVE.lock().contains_key(first.path());
         let (one, other) = (create(&first, "one"), create(&first, "other"));
         drop(one);
         clean(&LocalStorage, first.path()).expect("it is a folder");

@@ -5,12 +5,12 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rockmill_core::columns::Accounts;
-use rockmill_core::{Error, ErrorKind, Progress, SizeSample, StageTime};
+use rockmill_core::{Error, ErrorKind, Lock, Progress, SizeSample, StageTime};
 use serde::Serialize;
 
 pub use durations::Durations;
@@ -160,7 +160,7 @@ pub struct CacheStats {
 /// Counters that several threads change.
 #[derive(Debug, Default)]
 pub struct StatsCell {
-    counts: Mutex<Counts>,
+    counts: Lock<Counts>,
     /// [`Stats::bytes_passed`], which running subcompactions change continually.
     bytes_passed: Arc<AtomicU64>,
 }
@@ -184,13 +184,9 @@ impl StatsCell {
         cell
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts an event, and passes it to the process's recorder. `change` adds the values without a metric.
     fn tell(&self, change: impl FnOnce(&mut Stats), event: impl Fn(&mut dyn Sink)) {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         event(&mut counts.values);
         let held_bytes = counts.values.gauge(&metrics::SUBCOMPACTIONS_HELD_BYTES);
         let peak = &mut counts.others.subcompactions_peak_held_bytes;
@@ -203,7 +199,7 @@ impl StatsCell {
     /// Counts what a cache has done since the last look, and passes to the process's recorder what that does not know yet:
     /// other engines may use the same cache.
     pub fn look_at_cache(&self, label: &str, tell: impl FnOnce() -> [Accounts; 2]) {
-        let mut guard = self.lock();
+        let mut guard = self.counts.lock();
         let counts = &mut *guard;
         // Under the lock, so that a later look has later counts.
         let untold = tell();
@@ -218,7 +214,7 @@ impl StatsCell {
 
     /// Returns the current counters.
     pub fn snapshot(&self) -> Stats {
-        let counts = self.lock();
+        let counts = self.counts.lock();
         Stats {
             bytes_passed: self.bytes_passed.load(Ordering::Relaxed),
             ..Stats::of(&counts.values, counts.others.clone())
@@ -227,7 +223,7 @@ impl StatsCell {
 
     /// Returns the current metrics in Prometheus' text format.
     pub fn prometheus(&self) -> String {
-        self.lock().values.prometheus()
+        self.counts.lock().values.prometheus()
     }
 
     /// Counts a job that RocksDB offered.

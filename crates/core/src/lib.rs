@@ -32,6 +32,7 @@ mod hash;
 mod io;
 mod job;
 mod keys;
+mod lock;
 mod merge_operators;
 mod merging;
 mod panic_message;
@@ -67,6 +68,7 @@ pub use job::{
     FileSummary, Hints, Identity, InputFile, JOB_VERSION, Job, JobInfo, LevelSummary, TreeState,
 };
 pub use keys::{KeyFault, KeyRestorer, RestoredKey, key_prefix, prefix_mask};
+pub use lock::Lock;
 pub use merge_operators::{MergeOperator, MergeOperators, StatedOperator};
 pub use merging::{MAX_MADE_BYTES, Merging};
 pub use panic_message::panic_message;

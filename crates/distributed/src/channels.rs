@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZero;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use datafusion_distributed::{
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use rockmill_core::Lock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tonic::codegen::Service;
 use tonic::transport::Channel;
@@ -84,7 +85,7 @@ pub(crate) fn threads() -> Result<&'static Handle> {
 #[derive(Debug, Clone, Default)]
 pub struct Channels {
     tls: Option<Tls>,
-    open: Arc<Mutex<HashMap<Url, BoxCloneSyncChannel>>>,
+    open: Arc<Lock<HashMap<Url, BoxCloneSyncChannel>>>,
     /// Shards of workers, for errors.
     shards: Arc<BTreeMap<Url, Vec<String>>>,
 }
@@ -126,13 +127,9 @@ impl Channels {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Url, BoxCloneSyncChannel>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Connections that are open.
     pub(crate) fn opened(&self) -> Vec<(Url, Connection)> {
-        let open = self.open();
+        let open = self.open.lock();
         let open = open.iter();
         open.map(|(url, channel)| (url.clone(), Connection(channel.clone())))
             .collect()
@@ -144,13 +141,13 @@ impl Channels {
     }
 
     async fn channel(&self, url: &Url) -> Result<BoxCloneSyncChannel> {
-        if let Some(open) = self.open().get(url) {
+        if let Some(open) = self.open.lock().get(url) {
             return Ok(open.clone());
         }
         let (channels, to) = (self.clone(), url.clone());
         let connected = threads()?.spawn(async move { channels.connect(&to).await });
         let channel = connected.await.map_err(|e| failed(e.to_string()))??;
-        let mut open = self.open();
+        let mut open = self.open.lock();
         Ok(open.entry(url.clone()).or_insert(channel).clone())
     }
 
@@ -220,7 +217,7 @@ impl Channels {
     }
 
     fn forget(&self, url: &Url) {
-        self.open().remove(url);
+        self.open.lock().remove(url);
     }
 }
 

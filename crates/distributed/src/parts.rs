@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
+use rockmill_core::Lock;
 use rockmill_scan::ScanEngine;
 use rockmill_sql::ScanProgress;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,11 +25,11 @@ pub(crate) struct Parts {
     free: Arc<Semaphore>,
     begun: AtomicU64,
     refused: AtomicU64,
-    statements: Mutex<Vec<(Uuid, Weak<Scans>)>>,
+    statements: Lock<Vec<(Uuid, Weak<Scans>)>>,
 }
 
 /// The scans of a statement here, also those of parts that have ended. They are forgotten with the last part.
-type Scans = Mutex<Vec<ScanProgress>>;
+type Scans = Lock<Vec<ScanProgress>>;
 
 /// A part of a statement. Its session keeps it, and its plan may keep the session. So it keeps no plan.
 #[derive(Debug)]
@@ -40,12 +41,8 @@ pub(crate) struct Part {
 impl Part {
     /// States the plan that it runs.
     pub fn runs(&self, plan: &Arc<dyn ExecutionPlan>) {
-        lock(&self.scans).push(ScanProgress::of(plan));
+        self.scans.lock().push(ScanProgress::of(plan));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The scans of a statement that has parts here.
@@ -62,7 +59,7 @@ impl Parts {
             free: Arc::new(Semaphore::new(MAX_PARTS)),
             begun: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            statements: Mutex::default(),
+            statements: Lock::default(),
         }
     }
 
@@ -73,7 +70,7 @@ impl Parts {
             return None;
         };
         self.begun.fetch_add(1, Ordering::Relaxed);
-        let mut statements = lock(&self.statements);
+        let mut statements = self.statements.lock();
         statements.retain(|(_, scans)| scans.strong_count() > 0);
         // Requests without a number may belong to different statements.
         let known = scans_of(&statements, statement).filter(|_| !statement.is_nil());
@@ -90,8 +87,8 @@ impl Parts {
 
     /// Bytes that scans of a statement have read here, and that they read in total.
     pub fn progress(&self, statement: Uuid) -> Read {
-        let scans = scans_of(&lock(&self.statements), statement).unwrap_or_default();
-        total(lock(&scans).iter().map(ScanProgress::read))
+        let scans = scans_of(&self.statements.lock(), statement).unwrap_or_default();
+        total(scans.lock().iter().map(ScanProgress::read))
     }
 
     /// Number of parts that run or wait.
@@ -190,7 +187,7 @@ mod tests {
         let engine = ScanEngine::new(Default::default()).expect("an engine");
         let parts = Parts::new(engine, Arc::default());
         let plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
-        let of = |part: &Part| lock(&part.scans).len();
+        let of = |part: &Part| part.scans.lock().len();
         let two = |statement| [(); 2].map(|()| parts.begin(statement).expect("few run"));
         let statement = Uuid::from_u128(1);
         let ([first, last], [one, other]) = (two(statement), two(Uuid::nil()));

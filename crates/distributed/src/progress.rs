@@ -1,7 +1,7 @@
 //! Progress of a statement over all workers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -9,6 +9,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::NetworkBoundaryExt;
 use futures::future::join_all;
+use rockmill_core::Lock;
 use tokio::task::JoinHandle;
 use url::Url;
 use uuid::Uuid;
@@ -34,7 +35,7 @@ pub(crate) fn total(parts: impl IntoIterator<Item = Read>) -> Read {
 #[derive(Debug)]
 pub struct Progress {
     plan: Arc<dyn ExecutionPlan>,
-    workers: Arc<Mutex<HashMap<Url, Read>>>,
+    workers: Arc<Lock<HashMap<Url, Read>>>,
     asking: JoinHandle<()>,
 }
 
@@ -66,18 +67,18 @@ impl Progress {
 
     /// Bytes of all workers and of this process.
     pub fn read(&self) -> Read {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers = self.workers.lock();
         total(workers.values().copied().chain([here(&self.plan)]))
     }
 }
 
-async fn ask(channels: &Channels, statement: Uuid, workers: &Mutex<HashMap<Url, Read>>) {
+async fn ask(channels: &Channels, statement: Uuid, workers: &Lock<HashMap<Url, Read>>) {
     let asked = channels.opened().into_iter().map(|(url, channel)| async {
         let read = tokio::time::timeout(TIMEOUT, channel.progress(statement)).await;
         Some((url, read.ok()??))
     });
     let answers = join_all(asked).await;
-    let mut workers = workers.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut workers = workers.lock();
     for (url, (read, total)) in answers.into_iter().flatten() {
         // A worker forgets parts that have ended.
         let known = workers.entry(url).or_default();

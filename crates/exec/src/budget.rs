@@ -24,9 +24,9 @@ mod tests;
 #[cfg(test)]
 mod turns;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::{CancelToken, Error, Result};
+use rockmill_core::{CancelToken, Error, Lock, Result};
 
 use rockmill_storage::clock::{CANCEL_POLL, Clock, Signal};
 
@@ -43,7 +43,7 @@ use state::{Grant, Request, State};
 /// Slots for tasks, and memory, that jobs share.
 #[derive(Debug)]
 pub struct Budget {
-    state: Mutex<State>,
+    state: Lock<State>,
     changed: Signal,
     clock: Arc<dyn Clock>,
 }
@@ -52,7 +52,7 @@ impl Budget {
     /// Creates a budget of `slots` parallel tasks on each device and `bytes` bytes of host memory.
     pub fn new(slots: usize, bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
-            state: Mutex::new(State::new(slots, bytes)),
+            state: Lock::new(State::new(slots, bytes)),
             changed: Signal::default(),
             clock,
         }
@@ -60,29 +60,29 @@ impl Budget {
 
     /// Memory of the budget in bytes, without what is kept and the memory of abandoned calls.
     pub fn bytes(&self) -> u64 {
-        self.state().max_bytes()
+        self.state.lock().max_bytes()
     }
 
     /// Memory of the budget in bytes. A job that fits into it is done even if some of it is kept, or held by abandoned
     /// calls, because it may never be released. Then the job runs alone.
     pub fn all_bytes(&self) -> u64 {
-        self.state().bytes
+        self.state.lock().bytes
     }
 
     /// Bytes in use or promised to jobs, including what is kept and the memory of abandoned calls.
     pub fn taken_bytes(&self) -> u64 {
-        let state = self.state();
+        let state = self.state.lock();
         state.used_bytes() + state.reserved_bytes + state.abandoned_bytes()
     }
 
     /// Number of parallel tasks on each device.
     pub fn slots(&self) -> usize {
-        self.state().slots
+        self.state.lock().slots
     }
 
     /// Input bytes of all jobs' tasks that run on a device, or that have not begun and may run there.
     pub fn queued_bytes(&self, device: usize) -> u64 {
-        self.state().queued_bytes(device)
+        self.state.lock().queued_bytes(device)
     }
 
     /// Changes the limits. Running tasks continue. If they hold more than the new limits, no further tasks begin until
@@ -112,17 +112,13 @@ impl Budget {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now(&self) -> f64 {
         self.clock.now().as_secs_f64()
     }
 
     /// Changes the state and serves the waiters that can then be served.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.now = self.now();
         let result = change(&mut state);
         state.serve();
@@ -135,7 +131,7 @@ impl Budget {
         let ticket = self.change(|state| state.queue(request, priority));
         loop {
             let seen = self.changed.seen();
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if let Some(answer) = state.take_grant(ticket) {
                 return Ok(answer);
             }
@@ -150,7 +146,7 @@ impl Budget {
             // The estimates depend on the time: a device that is late is worth less waiting. One of the waiters serves
             // for all.
             let now = self.now();
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if now - state.now >= CANCEL_POLL.as_secs_f64() {
                 state.now = now;
                 state.serve();

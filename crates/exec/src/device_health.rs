@@ -2,10 +2,10 @@
 //! trial. All engines of a process share the record of a device's errors. Each engine has its own record of calls that
 //! do not return in time, because the storage of one engine may be slow.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use rockmill_core::Error;
+use rockmill_core::{Error, Lock};
 
 /// Number of consecutive failures after which a device is quarantined.
 pub const FAILURES_IN_A_ROW: u32 = 3;
@@ -15,7 +15,7 @@ pub const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// Health of a device.
 #[derive(Debug, Clone, Default)]
-pub struct DeviceHealth(Arc<Mutex<History>>);
+pub struct DeviceHealth(Arc<Lock<History>>);
 
 #[derive(Debug, Default)]
 struct History {
@@ -97,18 +97,14 @@ impl History {
 }
 
 impl DeviceHealth {
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the tasks that the device may get at `now`.
     pub fn circuit(&self, now: Duration) -> Circuit {
-        self.history().circuit(now)
+        self.0.lock().circuit(now)
     }
 
     /// Begins a task at `now`, if the device may get one.
     pub fn begin(&self, now: Duration) -> Option<Attempt> {
-        let mut history = self.history();
+        let mut history = self.0.lock();
         let is_trial = match history.circuit(now) {
             Circuit::Closed => false,
             Circuit::HalfOpen => true,
@@ -126,7 +122,7 @@ impl DeviceHealth {
 
     /// Records that an abandoned call has returned.
     pub fn returned(&self) {
-        self.history().abandoned -= 1;
+        self.0.lock().abandoned -= 1;
     }
 }
 
@@ -138,7 +134,7 @@ impl Attempt {
 
     /// Returns the device's history if this task's results still count.
     fn history(&self) -> Option<MutexGuard<'_, History>> {
-        let history = self.health.history();
+        let history = self.health.0.lock();
         (history.generation == self.generation).then_some(history)
     }
 
@@ -173,7 +169,7 @@ impl Attempt {
     /// `is_late`, for at least [`QUARANTINE`]. Returns whether the device was not quarantined before, or was being
     /// tried by this task.
     pub fn abandoned(&self, now: Duration, is_late: bool, error: &Error) -> bool {
-        let mut history = self.health.history();
+        let mut history = self.health.0.lock();
         let is_news = history.quarantine.is_none() || history.generation == self.generation;
         history.abandoned += 1;
         match &history.quarantine {
@@ -244,7 +240,7 @@ impl EngineHealth {
 
     /// Records that a call was abandoned that had begun although the device was quarantined.
     pub fn abandoned_in_quarantine(&self) {
-        self.calls.history().abandoned += 1;
+        self.calls.0.lock().abandoned += 1;
     }
 
     /// Records that an abandoned call has returned.

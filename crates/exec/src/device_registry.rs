@@ -1,8 +1,9 @@
 //! The devices of an engine, which are opened in the background, each with its health.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 
+use rockmill_core::Lock;
 use rockmill_cpu::CpuBackend;
 use rockmill_cuda::{CudaSettings, Target};
 
@@ -21,9 +22,9 @@ pub struct DeviceRegistry {
     pub host_shares: bool,
     configured: Vec<ConfiguredDevice>,
     /// Devices of views, which the settings need not name. Scans and compactions do not use them.
-    guests: Mutex<Vec<Guest>>,
+    guests: Lock<Vec<Guest>>,
     /// Bytes of files that the devices may cache.
-    cache_bytes: Mutex<Option<u64>>,
+    cache_bytes: Lock<Option<u64>>,
 }
 
 /// A device of a view, and its calls for this engine.
@@ -121,15 +122,15 @@ impl DeviceRegistry {
             cpu: CpuBackend,
             host_shares: devices.contains(Device::Cpu),
             configured: configured.collect(),
-            guests: Mutex::default(),
-            cache_bytes: Mutex::new(cuda.cache_bytes),
+            guests: Lock::default(),
+            cache_bytes: Lock::new(cuda.cache_bytes),
         }
     }
 
     /// The open devices other than the CPU.
     pub fn opened(&self) -> Vec<DeviceEntry> {
         // A limit may have changed while a device was being opened.
-        self.apply_cache_limit(&self.cache_bytes());
+        self.apply_cache_limit(&self.cache_bytes.lock());
         let open = (self.configured.iter().zip(1..)).filter_map(|(configured, number)| {
             let device = configured.opened()?;
             Some(DeviceEntry {
@@ -166,7 +167,7 @@ impl DeviceRegistry {
 
     /// The position of a view's device among those of views, and its record of calls.
     fn guest(&self, device: &Arc<DeviceRuntime>) -> (usize, DeviceHealth) {
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guests = self.guests.lock();
         let own = Arc::downgrade(device);
         let known = guests.iter().position(|guest| guest.device.ptr_eq(&own));
         if let Some(at) = known {
@@ -188,7 +189,7 @@ impl DeviceRegistry {
 
     /// The open devices other than the CPU, and those of views.
     pub(crate) fn runtimes(&self) -> Vec<Arc<DeviceRuntime>> {
-        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let guests = self.guests.lock();
         let guests = guests.iter().filter_map(|guest| guest.device.upgrade());
         let opened = self.configured.iter().filter_map(ConfiguredDevice::opened);
         opened.cloned().chain(guests).collect()
@@ -197,18 +198,14 @@ impl DeviceRegistry {
     /// Sets how many bytes of files the devices may cache; `None`: as other engines say, or none. It applies to devices that
     /// open later, too. The least of all engines that use a device applies.
     pub fn limit_caches(&self, bytes: Option<u64>) {
-        let mut cache_bytes = self.cache_bytes();
+        let mut cache_bytes = self.cache_bytes.lock();
         *cache_bytes = bytes;
         self.apply_cache_limit(&cache_bytes);
     }
 
     /// The limit that this engine has set.
     pub fn limit_of_caches(&self) -> Option<u64> {
-        *self.cache_bytes()
-    }
-
-    fn cache_bytes(&self) -> MutexGuard<'_, Option<u64>> {
-        (self.cache_bytes.lock()).unwrap_or_else(PoisonError::into_inner)
+        *self.cache_bytes.lock()
     }
 
     /// Applies the limit while it is locked, so that a thread with an earlier one does not apply that afterwards.

@@ -1,10 +1,10 @@
 //! Open devices. A process opens each GPU once: all engines and views that use it share its context, its memory, its pinned
 //! buffers and its health.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Lock, Result};
 use rockmill_cuda::{CudaBackend, CudaSettings, Device as Gpu, FileCache, Reservation, Target};
 use rockmill_storage::clock::Clock;
 
@@ -24,10 +24,10 @@ pub struct DeviceRuntime {
     /// The backend, if views can lie on the device.
     cuda: Option<Arc<CudaBackend>>,
     /// Memory limits of the engines that use the device, in bytes.
-    limits: Mutex<Vec<u64>>,
+    limits: Lock<Vec<u64>>,
     /// Limits of its cache, one of each engine that uses the device.
-    cache_limits: Mutex<Vec<Option<u64>>>,
-    freeing: Arc<Mutex<Freeing>>,
+    cache_limits: Lock<Vec<Option<u64>>>,
+    freeing: Arc<Lock<Freeing>>,
 }
 
 /// The thread that frees device memory, and what it is to free. It is another one than its caller's: the device waits for all
@@ -45,13 +45,13 @@ struct Freeing {
 }
 
 /// A device that is open, or is being opened, and the process that opened it. A child process inherits no context.
-type Slot = Arc<Mutex<(u32, Weak<DeviceRuntime>)>>;
+type Slot = Arc<Lock<(u32, Weak<DeviceRuntime>)>>;
 
 /// The GPUs that have been used in this process.
-static GPUS: Mutex<Vec<(Target, Slot)>> = Mutex::new(Vec::new());
+static GPUS: Lock<Vec<(Target, Slot)>> = Lock::new(Vec::new());
 
 fn slot(target: Target) -> Slot {
-    let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut gpus = GPUS.lock();
     if let Some((_, slot)) = gpus.iter().find(|(other, _)| *other == target) {
         return Arc::clone(slot);
     }
@@ -65,7 +65,7 @@ fn slot(target: Target) -> Slot {
 pub(crate) struct Opened {
     pub device: Arc<DeviceRuntime>,
     limit_bytes: Option<u64>,
-    cache_bytes: Mutex<Option<u64>>,
+    cache_bytes: Lock<Option<u64>>,
 }
 
 impl Opened {
@@ -77,16 +77,13 @@ impl Opened {
         Self {
             device,
             limit_bytes,
-            cache_bytes: Mutex::new(cache_bytes),
+            cache_bytes: Lock::new(cache_bytes),
         }
     }
 
     /// Changes this engine's limit of the device's cache.
     pub fn limit_cache(&self, bytes: Option<u64>) {
-        let mut own = self
-            .cache_bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.cache_bytes.lock();
         if *own != bytes {
             self.device.change_cache_limits(|limits| {
                 if let Some(limit) = limits.iter_mut().find(|limit| **limit == *own) {
@@ -111,10 +108,7 @@ impl Drop for Opened {
             let own = limits.iter().position(|limit| Some(*limit) == bytes);
             own.map(|own| limits.swap_remove(own));
         });
-        let own = self
-            .cache_bytes
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let own = self.cache_bytes.get_mut();
         self.device.change_cache_limits(|limits| {
             if let Some(at) = limits.iter().position(|limit| limit == own) {
                 limits.swap_remove(at);
@@ -142,7 +136,7 @@ impl DeviceRuntime {
             return Self::open(target, settings, warms_up);
         }
         let slot = slot(target);
-        let mut open = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = slot.lock();
         let process = std::process::id();
         if open.0 == process
             && let Some(runtime) = open.1.upgrade()
@@ -170,8 +164,8 @@ impl DeviceRuntime {
             backend: Arc::clone(&backend) as _,
             health: DeviceHealth::default(),
             cuda: Some(backend),
-            limits: Mutex::default(),
-            cache_limits: Mutex::default(),
+            limits: Lock::default(),
+            cache_limits: Lock::default(),
             freeing: Arc::default(),
         }))
     }
@@ -189,7 +183,7 @@ impl DeviceRuntime {
 
     /// Changes the memory limits of engines, and applies the smallest one.
     fn change_limits(&self, change: impl FnOnce(&mut Vec<u64>)) {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.limits.lock();
         let before = limits.iter().min().copied();
         change(&mut limits);
         let smallest = limits.iter().min().copied();
@@ -201,10 +195,7 @@ impl DeviceRuntime {
 
     /// Changes the limits of the cache, and applies the smallest one.
     fn change_cache_limits(&self, change: impl FnOnce(&mut Vec<Option<u64>>)) {
-        let mut limits = self
-            .cache_limits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.cache_limits.lock();
         let smallest = |limits: &[Option<u64>]| limits.iter().copied().flatten().min();
         let before = smallest(&limits);
         change(&mut limits);
@@ -231,8 +222,8 @@ impl DeviceRuntime {
             backend: registered.open(settings.memory_bytes, clock),
             health: DeviceHealth::default(),
             cuda: None,
-            limits: Mutex::default(),
-            cache_limits: Mutex::default(),
+            limits: Lock::default(),
+            cache_limits: Lock::default(),
             freeing: Arc::default(),
         })
     }
@@ -301,7 +292,7 @@ impl DeviceRuntime {
         let Some(cuda) = self.cuda.clone() else {
             return;
         };
-        let mut freeing = lock(&self.freeing);
+        let mut freeing = self.freeing.lock();
         ask(&mut freeing);
         if let Some(thread) = freeing.own_thread() {
             if freeing.is_working && !thread.is_finished() {
@@ -314,7 +305,7 @@ impl DeviceRuntime {
         let shared = Arc::clone(&self.freeing);
         let work = move || {
             loop {
-                let mut freeing = lock(&shared);
+                let mut freeing = shared.lock();
                 let idle = std::mem::take(&mut freeing.idle);
                 let excess = std::mem::take(&mut freeing.excess);
                 freeing.is_working = idle || excess;
@@ -346,14 +337,10 @@ impl Freeing {
     }
 }
 
-fn lock(freeing: &Mutex<Freeing>) -> MutexGuard<'_, Freeing> {
-    freeing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Drop for DeviceRuntime {
     /// Waits for the thread, so that none is inside the driver when the program ends.
     fn drop(&mut self) {
-        let thread = lock(&self.freeing).own_thread();
+        let thread = self.freeing.lock().own_thread();
         // Freeing memory does not panic.
         thread.map(JoinHandle::join);
     }

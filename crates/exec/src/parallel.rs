@@ -1,10 +1,10 @@
 //! Applies one function to many items on several threads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{Error, Result, thread_cpu};
+use rockmill_core::{Error, Lock, Result, thread_cpu};
 
 use crate::dispatch::carried;
 use rockmill_storage::clock::{Clock, SystemClock, ThreadGroup};
@@ -33,8 +33,8 @@ pub fn map_in<'a, T: Sync, U: Send>(
     f: impl Fn(&'a T) -> Result<U> + Sync,
 ) -> Result<(Vec<U>, Duration)> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<U>)>> = Mutex::default();
-    let elsewhere = Mutex::new(Duration::ZERO);
+    let done: Lock<Vec<(usize, Result<U>)>> = Lock::default();
+    let elsewhere = Lock::new(Duration::ZERO);
     let work = || {
         while let Some((i, item)) = {
             let i = next.fetch_add(1, Ordering::Relaxed);
@@ -45,14 +45,12 @@ pub fn map_in<'a, T: Sync, U: Send>(
                 // Skips the items after it.
                 next.store(items.len(), Ordering::Relaxed);
             }
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.push((i, result));
+            done.lock().push((i, result));
         }
     };
     let work_elsewhere = || {
         work();
-        let mut sum = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        *sum += thread_cpu();
+        *elsewhere.lock() += thread_cpu();
     };
     let group = ThreadGroup::new(clock);
     std::thread::scope(|scope| {
@@ -67,15 +65,14 @@ pub fn map_in<'a, T: Sync, U: Send>(
         work();
         group.wait();
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = done.into_inner();
     done.sort_by_key(|(i, _)| *i);
     let results = done.into_iter().map(|(_, result)| result);
     let results = results.collect::<Result<Vec<_>>>()?;
     if results.len() != items.len() {
         return Err(Error::internal("an item was left out"));
     }
-    let elsewhere = elsewhere.into_inner();
-    Ok((results, elsewhere.unwrap_or_else(PoisonError::into_inner)))
+    Ok((results, elsewhere.into_inner()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Learned times of tasks on each device.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rockmill_core::Lock;
 use rockmill_format::compression::{CompressionType, Implementation};
 
 /// Name of the CPU among devices.
@@ -115,16 +115,12 @@ type Key = (String, Option<(CompressionType, Implementation)>);
 
 /// Throughputs of all devices, by compression, and of scans.
 #[derive(Debug, Default)]
-pub struct Throughputs(Mutex<BTreeMap<Key, Throughput>>);
+pub struct Throughputs(Lock<BTreeMap<Key, Throughput>>);
 
 impl Throughputs {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Throughput>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the expected seconds of a task on a device; `None` if none of its compression has run there.
     pub fn known(&self, device: &str, size: &TaskSize) -> Option<f64> {
-        let throughputs = self.lock();
+        let throughputs = self.0.lock();
         let throughput = throughputs.get(&(device.to_owned(), size.compression));
         throughput.map(|throughput| throughput.seconds(size))
     }
@@ -143,7 +139,7 @@ impl Throughputs {
         if size.bytes == 0 && size.entries == 0 {
             return;
         }
-        let mut throughputs = self.lock();
+        let mut throughputs = self.0.lock();
         let first = || CPU_THROUGHPUT.times(seconds / CPU_THROUGHPUT.seconds(size));
         let throughput = throughputs.entry((device.to_owned(), size.compression));
         throughput.or_insert_with(first).learn(size, seconds);
@@ -154,7 +150,7 @@ impl Throughputs {
     pub fn lost(&self, device: &str, size: &TaskSize) {
         const TIMES: f64 = 0.98;
         let key = (device.to_owned(), size.compression);
-        if let Some(throughput) = self.lock().get_mut(&key) {
+        if let Some(throughput) = self.0.lock().get_mut(&key) {
             *throughput = throughput.times(TIMES);
         }
     }

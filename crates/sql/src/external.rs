@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -12,6 +12,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{CreateExternalTable, DdlStatement, LogicalPlan};
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
+use rockmill_core::Lock;
 use rockmill_layout::{Layout, column_type};
 use rockmill_scan::{Directory, ScanEngine, StatedOperator};
 
@@ -32,13 +33,7 @@ type Location = (PathBuf, Option<String>);
 
 /// The databases of a session.
 #[derive(Debug, Default)]
-pub struct Databases(Mutex<HashMap<Location, Scans>>);
-
-impl Databases {
-    fn known(&self) -> MutexGuard<'_, HashMap<Location, Scans>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub struct Databases(Lock<HashMap<Location, Scans>>);
 
 /// The database that is known at a location. Its path may have a link that leads elsewhere by now.
 fn at(known: &HashMap<Location, Scans>, location: &Location) -> Option<Scans> {
@@ -69,7 +64,7 @@ impl RocksTables {
         let databases = Arc::clone(&self.databases);
         blocking(move || {
             let location = (real(&path), wal_dir);
-            if let Some(scans) = at(&databases.known(), &location) {
+            if let Some(scans) = at(&databases.0.lock(), &location) {
                 return Ok(scans);
             }
             let mut database = Directory::open(&path).map_err(external)?;
@@ -78,7 +73,7 @@ impl RocksTables {
             }
             let database = database.with_iterators(Arc::new(ReadOnly::default()));
             // Another statement may have opened it meanwhile.
-            let mut known = databases.known();
+            let mut known = databases.0.lock();
             let scans = at(&known, &location);
             let scans = scans.unwrap_or_else(|| Scans::new(engine, Arc::new(database)));
             known.insert(location, scans.clone());
@@ -124,7 +119,7 @@ impl Scans {
     pub(crate) fn make_known(&self, session: &SessionContext) -> Option<Self> {
         let databases = session.state().config().get_extension::<Databases>()?;
         let path = std::fs::canonicalize(self.database().path()).ok()?;
-        databases.known().insert((path, None), self.clone())
+        databases.0.lock().insert((path, None), self.clone())
     }
 
     /// Runs the statements of a file that belongs to the database: a relative LOCATION begins at the database's folder. The

@@ -7,8 +7,8 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use datafusion::common::resources_err;
@@ -21,6 +21,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
 use datafusion::prelude::SessionConfig;
 use futures::Stream;
+use rockmill_core::Lock;
 
 /// Shares of the memory of a program that only runs queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +106,7 @@ const MAX_SPILLABLE_BYTES: usize = 3 << 29;
 #[derive(Debug)]
 struct Pool {
     bytes: usize,
-    taken: Mutex<Usage>,
+    taken: Lock<Usage>,
 }
 
 #[derive(Debug, Default)]
@@ -120,12 +121,8 @@ impl Pool {
     fn new(bytes: usize) -> Self {
         Self {
             bytes,
-            taken: Mutex::default(),
+            taken: Lock::default(),
         }
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Usage> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,23 +148,23 @@ impl MemoryPool for Pool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.taken().spillers += usize::from(consumer.can_spill());
+        self.taken.lock().spillers += usize::from(consumer.can_spill());
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.taken().spillers -= usize::from(consumer.can_spill());
+        self.taken.lock().spillers -= usize::from(consumer.can_spill());
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        *self.taken().of(reservation) += additional;
+        *self.taken.lock().of(reservation) += additional;
     }
 
     fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
-        *self.taken().of(reservation) -= bytes;
+        *self.taken.lock().of(reservation) -= bytes;
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         let free = self.bytes.saturating_sub(taken.unspillable);
         let (wanted, available) = match reservation.consumer().can_spill() {
             true => {
@@ -189,7 +186,7 @@ impl MemoryPool for Pool {
     }
 
     fn reserved(&self) -> usize {
-        let taken = self.taken();
+        let taken = self.taken.lock();
         taken.spillable + taken.unspillable
     }
 

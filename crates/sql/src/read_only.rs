@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, Merging, Result, TIMESTAMP_SUFFIX,
+    CancelToken, DeclineReason, Error, ErrorKind, Lock, Merging, Result, TIMESTAMP_SUFFIX,
 };
 use rockmill_format::names;
 use rockmill_scan::{Checkpoint, IteratorRead, Iterators};
@@ -29,7 +29,7 @@ const DEFAULT_FAMILY: &str = "default";
 
 /// Opens a snapshot's version read-only when the first rows are read.
 #[derive(Default)]
-pub struct ReadOnly(Mutex<Version>);
+pub struct ReadOnly(Lock<Version>);
 
 /// The version that is open.
 #[derive(Default)]
@@ -44,7 +44,7 @@ enum Version {
 /// A version, with a database for each column family that was read.
 struct Opened {
     /// None once the folder is removed.
-    databases: Mutex<Option<BTreeMap<String, Arc<DB>>>>,
+    databases: Lock<Option<BTreeMap<String, Arc<DB>>>>,
     folder: TempDir,
     checkpoint: Arc<Checkpoint>,
 }
@@ -58,18 +58,18 @@ impl fmt::Debug for ReadOnly {
 impl ReadOnly {
     /// Removes the temporary folder, though statements may still read. They fail, and so do later ones.
     pub fn close(&self) {
-        let mut version = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut version = self.0.lock();
         if let Version::Opened(opened) = std::mem::replace(&mut *version, Version::Closed) {
             // RocksDB makes the folder and a log file when it opens a database, so none is opened after the removal. A
             // statement that does not end keeps `opened`. A folder that cannot be removed stays.
-            let mut databases = opened.lock();
+            let mut databases = opened.databases.lock();
             *databases = None;
             let _ = std::fs::remove_dir_all(opened.folder.path());
         }
     }
 
     fn at(&self, checkpoint: &Arc<Checkpoint>, cancel: &CancelToken) -> Result<Arc<Opened>> {
-        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.0.lock();
         match &*opened {
             Version::Opened(known) if known.checkpoint.serves(checkpoint) => {
                 return Ok(Arc::clone(known));
@@ -81,7 +81,7 @@ impl ReadOnly {
         let folder = folder.map_err(|e| Error::storage("TMPDIR", "make a temporary folder", &e))?;
         checkpoint.fill(folder.path(), cancel)?;
         let fresh = Arc::new(Opened {
-            databases: Mutex::new(Some(BTreeMap::new())),
+            databases: Lock::new(Some(BTreeMap::new())),
             folder,
             checkpoint: Arc::clone(checkpoint),
         });
@@ -91,14 +91,8 @@ impl ReadOnly {
 }
 
 impl Opened {
-    fn lock(&self) -> MutexGuard<'_, Option<BTreeMap<String, Arc<DB>>>> {
-        self.databases
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn database(&self, family: &str) -> Result<Arc<DB>> {
-        let mut databases = self.lock();
+        let mut databases = self.databases.lock();
         let databases = databases.as_mut().ok_or_else(Error::cancelled)?;
         if let Some(db) = databases.get(family) {
             return Ok(Arc::clone(db));

@@ -1,7 +1,7 @@
 //! Sessions with everything that scans need.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
@@ -16,6 +16,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, TableSource};
 use datafusion::optimizer::OptimizerRule;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use rockmill_core::Lock;
 use rockmill_format::names;
 use rockmill_scan::ScanEngine;
 
@@ -215,7 +216,7 @@ impl Scans {
         let schema = Arc::new(FamilySchema {
             of_session,
             tables,
-            kept: Mutex::default(),
+            kept: Lock::default(),
         });
         catalog.register_schema(&names.default_schema, schema)?;
         self.make_known(session);
@@ -263,7 +264,7 @@ pub(crate) async fn keep(session: &SessionContext, name: impl Into<TableReferenc
     if let Some(schema) = schema.as_deref().and_then(families_of)
         && let Some(provider) = schema.of_session.table(&table).await?
     {
-        schema.kept().insert(table, provider);
+        schema.kept.lock().insert(table, provider);
     }
     Ok(())
 }
@@ -305,7 +306,7 @@ struct FamilySchema {
     of_session: Arc<dyn SchemaProvider>,
     tables: BTreeMap<String, Arc<dyn TableProvider>>,
     /// Tables of the session that files of the database have defined.
-    kept: Mutex<BTreeMap<String, Arc<dyn TableProvider>>>,
+    kept: Lock<BTreeMap<String, Arc<dyn TableProvider>>>,
 }
 
 impl FamilySchema {
@@ -315,15 +316,12 @@ impl FamilySchema {
         self.tables.get(name).or_else(as_escaped)
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Arc<dyn TableProvider>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the name is a table of the database, which the session has not replaced.
     async fn is_of_database(&self, name: &str) -> bool {
         match self.of_session.table(name).await {
             Ok(Some(table)) => self
-                .kept()
+                .kept
+                .lock()
                 .get(name)
                 .is_some_and(|kept| Arc::ptr_eq(kept, &table)),
             _ => self.of_database(name).is_some(),

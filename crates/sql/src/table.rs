@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -19,6 +19,7 @@ use datafusion::physical_expr::utils::{collect_columns, conjunction, reassign_ex
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
+use rockmill_core::Lock;
 use rockmill_layout::Layout;
 use rockmill_scan::{Database, ScanEngine, Snapshot};
 
@@ -37,7 +38,7 @@ pub struct Scans {
     database: Arc<dyn Database>,
     reads: Reads,
     /// Snapshots of statements that are planned or running.
-    snapshots: Arc<Mutex<Snapshots>>,
+    snapshots: Arc<Lock<Snapshots>>,
     /// Asks the processes that run parts of statements to pin snapshots.
     pins: Option<Arc<dyn PinSnapshots>>,
 }
@@ -219,10 +220,7 @@ impl Scans {
                 return Ok(snapshot);
             }
             // The next attempt takes a newer one.
-            let mut snapshots = self
-                .snapshots
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut snapshots = self.snapshots.lock();
             snapshots.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(&snapshot)));
         }
         exec_err!(
@@ -239,10 +237,7 @@ impl Scans {
             is_here.then(|| table.family.to_string())
         });
         blocking(move || {
-            let mut snapshots = this
-                .snapshots
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut snapshots = this.snapshots.lock();
             snapshots.retain(|(_, snapshot)| snapshot.strong_count() > 0);
             let known = snapshots
                 .iter()
@@ -296,7 +291,7 @@ type Pin = Arc<OnceLock<Arc<StatementSnapshot>>>;
 /// # Errors
 /// None now.
 pub fn pinned(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let mut pins: Vec<(Arc<Mutex<Snapshots>>, Pin)> = Vec::new();
+    let mut pins: Vec<(Arc<Lock<Snapshots>>, Pin)> = Vec::new();
     let plan = plan.transform_down_with_subqueries(|node| {
         let LogicalPlan::TableScan(mut scan) = node else {
             return Ok(Transformed::no(node));

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, UploadPart,
 };
+use rockmill_core::Lock;
 use tokio::runtime::Handle;
 use url::Url;
 
@@ -97,7 +98,7 @@ impl ExecutionPlan for WritesExec {
 
 /// Files of a statement that have no names yet.
 #[derive(Debug, Clone, Default)]
-struct Writes(Arc<Mutex<Files>>);
+struct Writes(Arc<Lock<Files>>);
 
 #[derive(Debug, Default)]
 struct Files {
@@ -137,10 +138,10 @@ impl Writes {
     /// # Errors
     /// Those of the store. Files before have their names then, and the others are gone.
     async fn commit(self) -> Result<()> {
-        let mut whole = std::mem::take(&mut self.files().whole).into_iter();
+        let mut whole = std::mem::take(&mut self.0.lock().whole).into_iter();
         while let Some(mut file) = whole.next() {
             if let Err(error) = file.complete().await {
-                self.files().whole.extend(whole);
+                self.0.lock().whole.extend(whole);
                 self.abort().await;
                 return Err(error.into());
             }
@@ -150,15 +151,11 @@ impl Writes {
 
     /// Removes the files. A drop leaves that to another thread, and the process may end before.
     async fn abort(self) {
-        let Files { whole, cut, .. } = std::mem::take(&mut *self.files());
+        let Files { whole, cut, .. } = std::mem::take(&mut *self.0.lock());
         for mut upload in whole.into_iter().chain(cut) {
             // There is nothing else to try.
             let _ = upload.abort().await;
         }
-    }
-
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,7 +210,7 @@ impl ObjectStore for Store {
         options: PutOptions,
     ) -> Stored<PutResult> {
         let number = {
-            let mut files = self.writes.files();
+            let mut files = self.writes.0.lock();
             files.small += 1;
             files.small
         };
@@ -225,7 +222,7 @@ impl ObjectStore for Store {
             from: Some(from),
             to: location.clone(),
         };
-        self.writes.files().whole.push(Box::new(file));
+        self.writes.0.lock().whole.push(Box::new(file));
         Ok(written)
     }
 
@@ -328,7 +325,7 @@ impl Unnamed {
 
 impl Drop for Unnamed {
     fn drop(&mut self) {
-        self.writes.files().cut.extend(self.upload.take());
+        self.writes.0.lock().cut.extend(self.upload.take());
     }
 }
 
@@ -343,7 +340,7 @@ impl MultipartUpload for Unnamed {
 
     async fn complete(&mut self) -> Stored<PutResult> {
         self.upload()?;
-        self.writes.files().whole.extend(self.upload.take());
+        self.writes.0.lock().whole.extend(self.upload.take());
         Ok(UNKNOWN)
     }
 

@@ -1,7 +1,8 @@
 //! The clock that all waiting goes through, so that tests can replace it.
 
+use rockmill_core::Lock;
 use std::fmt::Debug;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, PoisonError};
 use std::time::{Duration, Instant};
 
 mod thread_group;
@@ -70,7 +71,7 @@ impl Clock for SystemClock {
 /// then waits. The wait returns at once if a notification came after `seen`.
 #[derive(Debug, Default)]
 pub struct Signal {
-    count: Mutex<u64>,
+    count: Lock<u64>,
     changed: Condvar,
 }
 
@@ -79,25 +80,21 @@ pub struct Signal {
 pub struct Seen(u64);
 
 impl Signal {
-    fn count(&self) -> MutexGuard<'_, u64> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the current state.
     pub fn seen(&self) -> Seen {
-        Seen(*self.count())
+        Seen(*self.count.lock())
     }
 
     /// Waits in the system's time. Returns whether the signal came before the timeout.
     pub fn wait(&self, seen: Seen, time: Duration) -> bool {
         let is_same = |count: &mut u64| *count == seen.0;
-        let waited = (self.changed).wait_timeout_while(self.count(), time, is_same);
+        let waited = (self.changed).wait_timeout_while(self.count.lock(), time, is_same);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Wakes threads that wait in the system's time. Only clocks call it; other code calls [`Clock::notify`].
     pub fn raise(&self) {
-        *self.count() += 1;
+        *self.count.lock() += 1;
         self.changed.notify_all();
     }
 }

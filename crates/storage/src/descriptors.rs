@@ -5,9 +5,9 @@
 //! requests. A subcompaction that holds descriptors never waits for more, so there is no deadlock.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Lock, Result};
 
 use crate::Storage;
 use crate::clock::CANCEL_POLL;
@@ -23,7 +23,7 @@ pub const OUTPUT_FILES: u64 = 4;
 /// Descriptors that subcompactions may hold.
 #[derive(Debug)]
 pub struct Descriptors {
-    state: Mutex<State>,
+    state: Lock<State>,
     changed: Signal,
     clock: Arc<dyn Clock>,
 }
@@ -44,7 +44,7 @@ impl Descriptors {
     /// time of `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 most: u64::MAX,
                 held: 0,
                 subcompactions: 0,
@@ -56,14 +56,10 @@ impl Descriptors {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Recomputes the limit from the free descriptors: RocksDB opens more files as its databases grow.
     pub fn job_begins(&self, storage: &dyn Storage) {
         let left = storage.descriptors_left();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let all = left.map(|left| left.saturating_add(state.held));
         state.most = all.map_or(u64::MAX, |all| all / SHARE);
     }
@@ -73,7 +69,7 @@ impl Descriptors {
     /// # Errors
     /// Declined if the limit is lower.
     pub fn require(&self, inputs: u64) -> Result<()> {
-        let (most, needed) = (self.state().most, inputs.saturating_add(OUTPUT_FILES));
+        let (most, needed) = (self.state.lock().most, inputs.saturating_add(OUTPUT_FILES));
         if needed <= most {
             return Ok(());
         }
@@ -88,7 +84,7 @@ impl Descriptors {
 
     /// Adds a waiter behind all earlier ones.
     pub fn queue(self: &Arc<Self>) -> Turn {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let turn = state.next_turn;
         state.next_turn += 1;
         state.waiting.push_back(turn);
@@ -101,13 +97,13 @@ impl Descriptors {
 
     /// Takes one descriptor, if one is free and no subcompaction waits.
     pub fn spare(self: &Arc<Self>) -> Option<DescriptorLease> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_spare = state.waiting.is_empty() && state.held < state.most;
         is_spare.then(|| state.give(1, false, self))
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
+        change(&mut self.state.lock());
         self.clock.notify(&self.changed);
     }
 }
@@ -140,7 +136,7 @@ impl Turn {
     /// Takes `count` descriptors if they are free and this turn is the oldest. If no subcompaction holds any, it always
     /// succeeds, even when abandoned calls still hold descriptors.
     pub fn take(&self, count: u64) -> Option<DescriptorLease> {
-        let mut state = self.of.state();
+        let mut state = self.of.state.lock();
         let is_next = state.waiting.front() == Some(&self.turn);
         let fits = state.held.saturating_add(count) <= state.most || state.subcompactions == 0;
         (is_next && fits).then(|| state.give(count, true, &self.of))
@@ -214,7 +210,7 @@ mod tests {
 
     fn descriptors(most: u64) -> Arc<Descriptors> {
         let all = Descriptors::new(SystemClock::shared());
-        all.state().most = most;
+        all.state.lock().most = most;
         Arc::new(all)
     }
 
@@ -227,9 +223,9 @@ mod tests {
         assert!(all.queue().take(1).is_none() && all.spare().is_none());
         drop(first);
         let spare = all.spare().expect("some are left");
-        assert_eq!(all.state().held, 4);
+        assert_eq!(all.state.lock().held, 4);
         drop((second, spare));
-        let state = all.state();
+        let state = all.state.lock();
         assert_eq!((state.held, state.subcompactions), (0, 0));
     }
 
@@ -254,11 +250,11 @@ mod tests {
         let abandoned = subcompaction.split_one();
         assert!(all.queue().take(4).is_none());
         drop(subcompaction);
-        assert_eq!(all.state().held, 1);
+        assert_eq!(all.state.lock().held, 1);
         let alone = all.queue().take(4).expect("no other subcompaction runs");
         assert!(all.queue().take(1).is_none());
         drop((abandoned, alone));
-        assert_eq!(all.state().held, 0);
+        assert_eq!(all.state.lock().held, 0);
     }
 
     #[test]
@@ -276,7 +272,7 @@ mod tests {
         let cancelled = CancelToken::new();
         cancelled.cancel();
         assert!(all.queue().wait(&cancelled, |turn| turn.take(1)).is_err());
-        assert!(all.state().waiting.is_empty());
+        assert!(all.state.lock().waiting.is_empty());
     }
 
     #[test]
@@ -289,7 +285,7 @@ mod tests {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         assert!(left + 8 <= limit.current.expect("a limit"));
         all.job_begins(&LocalStorage);
-        let most = all.state().most;
+        let most = all.state.lock().most;
         // Other tests open files meanwhile.
         assert!(most >= left / SHARE / 2 && most <= limit.current.expect("a limit") / SHARE);
         assert!(all.require(most - OUTPUT_FILES).is_ok());

@@ -3,11 +3,11 @@
 //! The operating system cannot end a sync early, and a sync may take seconds. So each one runs on its own thread. When
 //! the database closes, its job stops waiting. The synced file has been unlinked by the time that the sync returns.
 
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Error, Result, thread_cpu};
+use rockmill_core::{CancelToken, Error, Lock, Result, thread_cpu};
 
 use crate::clock::CANCEL_POLL;
 
@@ -15,7 +15,7 @@ use crate::clock::CANCEL_POLL;
 #[derive(Debug, Default)]
 pub struct Syncs {
     cancel: CancelToken,
-    cpu: Mutex<Duration>,
+    cpu: Lock<Duration>,
 }
 
 impl Syncs {
@@ -23,13 +23,13 @@ impl Syncs {
     pub fn new(cancel: CancelToken) -> Self {
         Self {
             cancel,
-            cpu: Mutex::default(),
+            cpu: Lock::default(),
         }
     }
 
     /// CPU time of the sync threads so far. The callers' own CPU time does not include it.
     pub fn cpu(&self) -> Duration {
-        *self.cpu.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.cpu.lock()
     }
 
     /// Runs `sync` on a thread and waits for it until the job is cancelled. If no thread can be started, the caller
@@ -41,7 +41,7 @@ impl Syncs {
         self.cancel.check()?;
         let (sender, receiver) = channel();
         // If the thread cannot be started, `spawn` drops its closure, so the sync itself stays in a shared slot.
-        let slot = Arc::new(Mutex::new(Some(sync)));
+        let slot = Arc::new(Lock::new(Some(sync)));
         let taken = Arc::clone(&slot);
         let spawned = std::thread::Builder::new()
             .name("rockmill-sync".to_owned())
@@ -58,7 +58,7 @@ impl Syncs {
         loop {
             match receiver.recv_timeout(CANCEL_POLL) {
                 Ok((done, cpu)) => {
-                    *self.cpu.lock().unwrap_or_else(PoisonError::into_inner) += cpu;
+                    *self.cpu.lock() += cpu;
                     return Ok(done);
                 }
                 Err(RecvTimeoutError::Timeout) => self.cancel.check()?,
@@ -70,8 +70,8 @@ impl Syncs {
     }
 }
 
-fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+fn take<T>(slot: &Lock<Option<T>>) -> Option<T> {
+    slot.lock().take()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Refreshes a view to the current state of the database.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::{KeyRange, Result, RowOutput, Tombstones};
 use rockmill_cuda::{Delta, DeviceTable};
@@ -54,8 +54,7 @@ impl View {
     /// # Errors
     /// The errors of [`crate::Builder::open`]. After an error, the view is unchanged.
     pub fn refresh(&self) -> Result<Refreshed> {
-        let refreshing = self.refreshing.lock();
-        let _refreshing = refreshing.unwrap_or_else(PoisonError::into_inner);
+        let _refreshing = self.refreshing.lock();
         drop(self.in_use.take_done());
         let quiet = self.quiet();
         let family = self.source.take()?;

@@ -8,11 +8,11 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_core::{Error, ErrorKind, Lock, Result};
 use rockmill_cuda::{Operation, Request, RequestQueue, Server, Status};
 use rockmill_scan::{FamilySnapshot, Store, Write, Written};
 
@@ -57,9 +57,9 @@ struct Shared {
     store: Arc<dyn Store>,
     version: Box<VersionOf>,
     /// One for each thread, each with a range of the slots. The thread with the lock answers them.
-    servers: Vec<(Range<usize>, Mutex<Server>)>,
+    servers: Vec<(Range<usize>, Lock<Server>)>,
     /// Number of times that threads were woken.
-    turn: Mutex<u64>,
+    turn: Lock<u64>,
     woken: Condvar,
     /// Threads that wait to be woken.
     waiting: AtomicUsize,
@@ -72,7 +72,7 @@ struct Shared {
     writes: AtomicU64,
     failed: AtomicU64,
     batches: AtomicU64,
-    last_error: Mutex<Option<String>>,
+    last_error: Lock<Option<String>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -98,14 +98,14 @@ impl Ring {
         let servers = (0..threads).map(|number| {
             let range = n * number / threads..n * (number + 1) / threads;
             let server = Server::new(Arc::clone(&queue), range.clone());
-            (range, Mutex::new(server))
+            (range, Lock::new(server))
         });
         let shared = Arc::new(Shared {
             servers: servers.collect(),
             queue,
             store,
             version,
-            turn: Mutex::default(),
+            turn: Lock::default(),
             woken: Condvar::new(),
             waiting: AtomicUsize::default(),
             looking: AtomicUsize::default(),
@@ -115,7 +115,7 @@ impl Ring {
             writes: AtomicU64::default(),
             failed: AtomicU64::default(),
             batches: AtomicU64::default(),
-            last_error: Mutex::default(),
+            last_error: Lock::default(),
         });
         let mut ring = Self {
             shared,
@@ -154,9 +154,7 @@ impl Ring {
             writes: count(&shared.writes),
             failed: count(&shared.failed),
             batches: count(&shared.batches),
-            last_error: (shared.last_error.lock())
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
+            last_error: shared.last_error.lock().clone(),
         }
     }
 
@@ -193,14 +191,14 @@ impl Shared {
     }
 
     fn next_turn(&self) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.turn.lock() += 1;
     }
 
     /// Waits until threads are woken after turn `seen`; returns at once if they were. With `may_look`, one of the
     /// waiting threads waits only for a while. Returns the turn.
     fn wait_after(&self, seen: u64, may_look: bool) -> u64 {
         let is_standby = may_look && !self.has_standby.swap(true, Ordering::Relaxed);
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let is_same = |turn: &mut u64| *turn == seen;
         let turn = if is_standby {
@@ -262,11 +260,9 @@ impl Shared {
             if !self.queue.has_posted(range.clone()) {
                 continue;
             }
-            let mut server = match server.try_lock() {
-                Ok(server) => server,
-                Err(TryLockError::Poisoned(server)) => server.into_inner(),
+            let Some(mut server) = server.try_lock() else {
                 // Another thread answers these.
-                Err(TryLockError::WouldBlock) => continue,
+                continue;
             };
             let (taken, has_any) = server.take();
             has_posted |= has_any;
@@ -375,10 +371,7 @@ impl Shared {
 
     fn failed(&self, error: &Error, requests: usize) -> Status {
         self.failed.fetch_add(requests as u64, Ordering::Relaxed);
-        let mut last = self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_error.lock();
         *last = Some(error.to_string());
         match error.kind {
             ErrorKind::Corruption => Status::Corrupt,

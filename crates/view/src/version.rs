@@ -1,9 +1,9 @@
 //! A version of a column family, and its holds.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use rockmill_core::{CancelToken, KeyRange, Result};
+use rockmill_core::{CancelToken, KeyRange, Lock, Result};
 use rockmill_cuda::{
     CallerStream, ChangedSet, DeviceTable, InUse, Keys, KvRecord, LookupResult, RequestQueue,
     RingPin, Rows,
@@ -53,20 +53,19 @@ pub fn ask(family: &FamilySnapshot, key: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// The column family of each version in use, by the version's number.
 #[derive(Debug, Default)]
-pub struct Families(Mutex<BTreeMap<u64, Weak<FamilySnapshot>>>);
+pub struct Families(Lock<BTreeMap<u64, Weak<FamilySnapshot>>>);
 
 impl Families {
     /// Adds the column family of a version.
     pub fn add(&self, number: u64, family: &Arc<FamilySnapshot>) {
-        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut families = self.0.lock();
         families.retain(|_, family| family.strong_count() > 0);
         families.insert(number, Arc::downgrade(family));
     }
 
     /// The column family of a version, if it is in use.
     pub fn find(&self, number: u64) -> Option<Arc<FamilySnapshot>> {
-        let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        families.get(&number)?.upgrade()
+        self.0.lock().get(&number)?.upgrade()
     }
 }
 

@@ -1,8 +1,8 @@
 //! A column family in device memory, with successive versions.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::Result;
+use rockmill_core::{Lock, Result};
 use rockmill_cuda::{
     CallerStream, ChangedSet, DeviceTable, InUse, Keys, Rows, TableContents, Unanswered,
 };
@@ -22,12 +22,12 @@ use crate::version::{Families, Hold, Version};
 pub struct View {
     // Dropped first, so that kernels that wait for it end.
     pub(crate) ring: Option<Ring>,
-    newest: Mutex<Newest>,
+    newest: Lock<Newest>,
     pub(crate) in_use: Arc<InUse<Version>>,
     families: Arc<Families>,
     pub(crate) source: Source,
     /// Refreshes run one at a time.
-    pub(crate) refreshing: Mutex<()>,
+    pub(crate) refreshing: Lock<()>,
     pub(crate) device: Arc<DeviceRuntime>,
 }
 
@@ -64,7 +64,7 @@ impl View {
         };
         Ok(Self {
             ring,
-            newest: Mutex::new(Newest {
+            newest: Lock::new(Newest {
                 version: Arc::new(version),
                 holds: 0,
                 holds_before_set: 0,
@@ -72,23 +72,19 @@ impl View {
             in_use: Arc::new(InUse::new(device.gpu_device()?)),
             families,
             source,
-            refreshing: Mutex::default(),
+            refreshing: Lock::default(),
             device,
         })
     }
 
-    fn newest(&self) -> MutexGuard<'_, Newest> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The newest version.
     pub(crate) fn version(&self) -> Arc<Version> {
-        Arc::clone(&self.newest().version)
+        Arc::clone(&self.newest.lock().version)
     }
 
     /// Returns proof if all keys that kernels have put or deleted so far are in the database.
     pub(crate) fn quiet(&self) -> Option<Quiet> {
-        let newest = self.newest();
+        let newest = self.newest.lock();
         let queue = self.ring.as_ref().map(Ring::queue);
         let is_quiet = queue.is_none_or(|queue| !queue.is_held() && !queue.has_unanswered());
         is_quiet.then_some(Quiet(newest.holds))
@@ -108,14 +104,14 @@ impl View {
         quiet: Option<Quiet>,
     ) -> Result<()> {
         let has_empty_set = |newest: &Newest| newest.holds == newest.holds_before_set;
-        let needs_set = self.ring.is_some() && !has_empty_set(&self.newest());
+        let needs_set = self.ring.is_some() && !has_empty_set(&self.newest.lock());
         // Created before, because no hold may begin while the versions are exchanged.
         let empty = match quiet.filter(|_| needs_set) {
             // Without memory for it, the previous set is used.
             Some(quiet) => ChangedSet::new(&table, seed()).ok().map(|set| (quiet, set)),
             None => None,
         };
-        let mut newest = self.newest();
+        let mut newest = self.newest.lock();
         let number = newest.version.number + 1;
         let changed = match empty {
             Some((Quiet(holds), empty)) if holds == newest.holds => {
@@ -145,7 +141,7 @@ impl View {
     /// # Errors
     /// Device, also if there are too many holds.
     pub fn hold(&self, stream: CallerStream) -> Result<Hold> {
-        let mut newest = self.newest();
+        let mut newest = self.newest.lock();
         let ring = match &self.ring {
             Some(ring) => Some((Arc::clone(ring.queue()), ring.queue().hold()?)),
             None => None,

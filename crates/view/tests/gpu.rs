@@ -4,12 +4,12 @@ mod helpers;
 
 use rockmill_testkit::scans as common;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use helpers::*;
-use rockmill_core::ErrorKind;
+use rockmill_core::{ErrorKind, Lock};
 use rockmill_live::LiveDatabase;
 use rockmill_scan::Database;
 use rockmill_testkit::machine::skipped;
@@ -21,7 +21,7 @@ const KEY_BYTES: u64 = 4;
 const ROW_BYTES: usize = 40;
 
 /// Tests run one after another: cudarc's work in the default stream to create another one breaks a capture.
-static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: Lock<()> = Lock::new(());
 
 /// A stream of the GPU that tests run on; otherwise the test counts as skipped.
 fn stream() -> Option<(Arc<CudaStream>, MutexGuard<'static, ()>)> {
@@ -29,7 +29,7 @@ fn stream() -> Option<(Arc<CudaStream>, MutexGuard<'static, ()>)> {
         skipped("ROCKMILL_TEST_DEVICE names no GPU");
         return None;
     };
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = ALONE.lock();
     let context = CudaContext::new(number as usize).expect("the GPU is there");
     Some((context.new_stream().expect("a stream"), alone))
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+use rockmill_core::Lock;
 use rustix::termios::tcgetwinsize;
 
 /// Variable with which another program asks for lines `progress DONE ALL` in place of a bar over bytes.
@@ -53,11 +53,11 @@ pub fn target() -> ProgressDrawTarget {
 
 /// Standard error as a terminal with fewer columns. It writes each drawing at once, so that no line is empty meanwhile.
 #[derive(Debug, Default)]
-struct Terminal(Mutex<String>);
+struct Terminal(Lock<String>);
 
 impl Terminal {
     fn add(&self, text: impl fmt::Display) -> io::Result<()> {
-        let mut drawing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drawing = self.0.lock();
         write!(drawing, "{text}").map_err(io::Error::other)
     }
 
@@ -107,7 +107,7 @@ impl TermLike for Terminal {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let drawing = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let drawing = std::mem::take(&mut *self.0.lock());
         io::stderr().write_all(drawing.as_bytes())
     }
 }

@@ -18,14 +18,14 @@ mod tests;
 mod timeline;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, Footprint, Operator, OutputPlan, ReadTask, Request,
-    Result, SstSink, Support, TaskReport, Unsupported,
+    Backend, CancelToken, Error, ErrorKind, Footprint, Lock, Operator, OutputPlan, ReadTask,
+    Request, Result, SstSink, Support, TaskReport, Unsupported,
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_format::key::TAG_SIZE;
@@ -58,7 +58,7 @@ pub struct Simulated {
     profile: UnitProfile,
     clock: Arc<dyn Clock>,
     memory: Memory,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Simulated {
         Self {
             name,
             memory: Memory::new(bytes, Arc::clone(&clock)),
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 timeline: Timeline::new(profile.units),
                 broken_until: Duration::ZERO,
                 faults: BTreeMap::new(),
@@ -87,10 +87,6 @@ impl Simulated {
             profile,
             clock,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Random number of a task. It is the same in each repetition of its job.
@@ -102,7 +98,7 @@ impl Simulated {
     }
 
     fn count(&self, fault: Fault) {
-        *self.state().faults.entry(fault.name()).or_default() += 1;
+        *self.state.lock().faults.entry(fault.name()).or_default() += 1;
     }
 
     /// Returns the error of `fault`, if it makes the call fail.
@@ -111,7 +107,7 @@ impl Simulated {
             Fault::Allocation => "there is no device memory for a task",
             Fault::Launch => "a kernel did not start",
             Fault::Context => {
-                self.state().broken_until = self.clock.now() + CONTEXT_TIME;
+                self.state.lock().broken_until = self.clock.now() + CONTEXT_TIME;
                 "the context broke"
             }
             Fault::Hang => {
@@ -211,7 +207,7 @@ impl Backend for Simulated {
         let Operator::WriteSst { plan, sink } = operator else {
             return Err(operator.unsupported());
         };
-        if self.clock.now() < self.state().broken_until {
+        if self.clock.now() < self.state.lock().broken_until {
             return Err(trouble("the context is broken"));
         }
         let lot = self.lot(&task, plan);
@@ -235,7 +231,7 @@ impl Backend for Simulated {
             self.count(Fault::Slow);
             stages.unit *= SLOW_TIMES;
         }
-        let end = self.state().timeline.add(begun, &stages);
+        let end = self.state.lock().timeline.add(begun, &stages);
         self.wait_until(end, task.cancel)?;
         Ok(report)
     }
@@ -246,7 +242,7 @@ impl Backend for Simulated {
     }
 
     fn faults(&self) -> BTreeMap<&'static str, u64> {
-        self.state().faults.clone()
+        self.state.lock().faults.clone()
     }
 }
 

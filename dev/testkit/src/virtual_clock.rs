@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::Thread;
 use std::time::Duration;
 
+use rockmill_core::Lock;
 use rockmill_storage::clock::{Clock, Seen, Signal};
 
 /// Virtual time, for tests. Clones share it.
@@ -13,7 +14,7 @@ use rockmill_storage::clock::{Clock, Seen, Signal};
 /// A [`Worker`](rockmill_storage::clock::Worker) must wait through its clock, and is registered with one clock only. If
 /// it waits for threads in another way, these threads must not wait for time.
 #[derive(Debug, Clone, Default)]
-pub struct VirtualClock(Arc<Mutex<State>>);
+pub struct VirtualClock(Arc<Lock<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -89,10 +90,6 @@ impl State {
 }
 
 impl VirtualClock {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether time stands still while this thread does not wait.
     pub fn counts_this_thread(&self) -> bool {
         WORKS.get()
@@ -100,7 +97,7 @@ impl VirtualClock {
 
     /// Sleeps for `time`, or until the signal has changed since it was seen.
     fn sleep(&self, time: Duration, signal: Option<(&Signal, Seen)>) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if signal.is_some_and(|(signal, seen)| signal.seen() != seen) {
             return;
         }
@@ -121,7 +118,7 @@ impl VirtualClock {
         while state.sleepers.contains_key(&key) {
             drop(state);
             std::thread::park();
-            state = self.state();
+            state = self.0.lock();
         }
         if !works {
             // This thread is not a worker, so its next wait or its end would not let time pass.
@@ -132,7 +129,7 @@ impl VirtualClock {
 
 impl Clock for VirtualClock {
     fn now(&self) -> Duration {
-        self.state().now
+        self.0.lock().now
     }
 
     fn pause(&self, time: Duration) {
@@ -145,17 +142,17 @@ impl Clock for VirtualClock {
 
     fn notify(&self, signal: &Signal) {
         // A thread that has checked its condition and does not sleep yet sees the raised signal.
-        let mut state = self.state();
+        let mut state = self.0.lock();
         signal.raise();
         state.wake_all_of(address(signal));
     }
 
     fn work_begins(&self) {
-        self.state().at_work += 1;
+        self.0.lock().at_work += 1;
     }
 
     fn work_ends(&self) {
-        self.state().stop_work();
+        self.0.lock().stop_work();
     }
 
     fn work(&self, work: &mut dyn FnMut()) {
@@ -164,12 +161,12 @@ impl Clock for VirtualClock {
         impl Drop for Before<'_> {
             fn drop(&mut self) {
                 WORKS.set(self.1);
-                self.0.state().at_work += usize::from(self.1);
+                self.0.0.lock().at_work += usize::from(self.1);
             }
         }
         let before = Before(self, WORKS.replace(true));
         // A thread that is a worker already counts once.
-        self.state().at_work -= usize::from(before.1);
+        self.0.lock().at_work -= usize::from(before.1);
         work();
     }
 }
@@ -186,7 +183,7 @@ mod tests {
     #[test]
     fn those_who_wait_at_the_same_time_wait_for_the_longest() {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
-        let ends = Mutex::new(Vec::new());
+        let ends = Lock::new(Vec::new());
         std::thread::scope(|scope| {
             let workers = [3, 1, 2].map(|seconds| (seconds, Worker::new(&clock)));
             for (seconds, worker) in workers {
@@ -194,12 +191,12 @@ mod tests {
                 let work = move || {
                     clock.pause(seconds * SECOND);
                     clock.pause(seconds * SECOND);
-                    ends.lock().expect("no panic").push(clock.now());
+                    ends.lock().push(clock.now());
                 };
                 scope.spawn(move || worker.run(work));
             }
         });
-        let ends = ends.into_inner().expect("no panic");
+        let ends = ends.into_inner();
         assert_eq!(ends, [2 * SECOND, 4 * SECOND, 6 * SECOND]);
     }
 

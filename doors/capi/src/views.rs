@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rockmill_core::{Error, ErrorKind, Result as CoreResult};
+use rockmill_core::{Error, ErrorKind, Lock, Result as CoreResult};
 use rockmill_scan::{Directory, Store, ValueFn, Write, Written};
 use rockmill_view::{CallerStream, Hold, Keys, KvRecord, RingSettings, Rows, Target, View};
 use serde_json::json;
@@ -221,7 +221,7 @@ struct OpenHolds {
 #[derive(Debug)]
 struct Open {
     // The first field, so that the holds end before the view.
-    holds: Mutex<OpenHolds>,
+    holds: Lock<OpenHolds>,
     released: Condvar,
     next: AtomicU64,
     view: View,
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn rm_view_open(
             builder = builder.ring(settings).store(Arc::new(Functions(*store)));
         }
         Ok(Open {
-            holds: Mutex::default(),
+            holds: Lock::default(),
             released: Condvar::new(),
             next: AtomicU64::new(1),
             view: builder.open().map_err(failed)?,
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn rm_view_close(view: *mut ViewHandle, error: *mut *mut c
         let open = find(view)?;
         // Kernels continue, also those that begin later.
         open.view.abort();
-        let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holds = open.holds.lock();
         holds.is_closing = true;
         if open.is_on_host {
             // Closing the view waits for the device, but only the holds show when the host's threads are done.
@@ -440,7 +440,7 @@ pub unsafe extern "C" fn rm_view_hold(
         let held = held.map_err(failed)?;
         let record = held.kv();
         let number = open.next.fetch_add(1, Ordering::Relaxed);
-        let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holds = open.holds.lock();
         if holds.is_closing {
             return Err(Refusal::invalid("the view is being closed"));
         }
@@ -469,7 +469,7 @@ pub unsafe extern "C" fn rm_view_release(
 ) -> Status {
     let end = || {
         let open = find(view)?;
-        let mut holds = open.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holds = open.holds.lock();
         let held = holds.all.remove(&hold);
         drop(holds);
         open.released.notify_all();

@@ -15,10 +15,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, Error, ErrorKind, Lock, Result};
 use rockmill_format::manifest::ColumnFamily;
 use rockmill_scan::source::{Family, ReadOptions};
 use rockmill_scan::{
@@ -49,8 +49,8 @@ pub struct LiveDatabase<D: Handle> {
     path: PathBuf,
     flush_every: Option<Duration>,
     write_options: Arc<WriteOptions>,
-    state: Mutex<State>,
-    flushes: Mutex<Flushes>,
+    state: Lock<State>,
+    flushes: Lock<Flushes>,
 }
 
 /// The flushes so far. A caller that needs a flush waits for one that has begun.
@@ -117,8 +117,8 @@ impl<D: Handle> LiveDatabase<D> {
             db,
             flush_every: Some(Duration::from_secs(1)),
             write_options: Arc::new(write_options),
-            state: Mutex::default(),
-            flushes: Mutex::default(),
+            state: Lock::default(),
+            flushes: Lock::default(),
         }
     }
 
@@ -163,7 +163,7 @@ impl<D: Handle> LiveDatabase<D> {
     /// equals the count. Any other column family is in the second part of the result, and iterators read it.
     fn try_snapshot(&self, engine: &Arc<ScanEngine>) -> Result<(Snapshot, BTreeSet<String>)> {
         let cancel = CancelToken::new();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let counted = self.count_entries()?;
         let (mut pinned, sequence) = self.stable_snapshot(engine, &mut state.follower)?;
         let options = ReadOptions::read(engine.storage(), &self.path)?;
@@ -328,7 +328,7 @@ impl<D: Handle> LiveDatabase<D> {
 
     /// Flushes the column families, unless another snapshot has done so since there were `before` flushes.
     fn flush(&self, families: &BTreeSet<String>, before: u64, clock: &dyn Clock) -> Result<()> {
-        let mut flushes = lock(&self.flushes);
+        let mut flushes = self.flushes.lock();
         if flushes.number == before {
             for family in families {
                 self.db.flush(family)?;
@@ -341,7 +341,7 @@ impl<D: Handle> LiveDatabase<D> {
 
     /// The number of flushes so far, and whether another one is allowed now.
     fn flushes(&self, clock: &dyn Clock) -> (u64, bool) {
-        let flushes = lock(&self.flushes);
+        let flushes = self.flushes.lock();
         let may_flush = self.flush_every.is_some_and(|least| {
             let since = flushes.last.map(|last| clock.now().saturating_sub(last));
             since.is_none_or(|since| since >= least)
@@ -481,10 +481,6 @@ impl Iterators for PinnedFamily {
     fn read(&self, what: &IteratorRead<'_>, row: RowFn<'_>) -> Result<()> {
         (self.pinned).with_dependent(|_, pin| pin.read(&self.family, what, row))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error of RocksDB.

@@ -36,30 +36,30 @@ type Act = Box<dyn FnOnce(&DB) + Send>;
 struct Stepped {
     db: DB,
     /// Actions, in their order.
-    acts: Mutex<VecDeque<(Step, Act)>>,
+    acts: Lock<VecDeque<(Step, Act)>>,
     /// How often listing the logs fails.
     failures: AtomicUsize,
     /// Maps the number of a super version from RocksDB to the number that snapshots see.
-    number: Mutex<Box<dyn FnMut(u64) -> u64 + Send>>,
+    number: Lock<Box<dyn FnMut(u64) -> u64 + Send>>,
 }
 
 impl Stepped {
     fn new(db: DB) -> Arc<Self> {
         Arc::new(Self {
             db,
-            acts: Mutex::default(),
+            acts: Lock::default(),
             failures: AtomicUsize::new(0),
-            number: Mutex::new(Box::new(|number| number)),
+            number: Lock::new(Box::new(|number| number)),
         })
     }
 
     /// Adds an action at a step, after those added before.
     fn at(&self, step: Step, act: impl FnOnce(&DB) + Send + 'static) {
-        lock(&self.acts).push_back((step, Box::new(act)));
+        self.acts.lock().push_back((step, Box::new(act)));
     }
 
     fn reach(&self, step: Step) {
-        let mut acts = lock(&self.acts);
+        let mut acts = self.acts.lock();
         let is_next = acts.front().is_some_and(|(selected, _)| *selected == step);
         let act = if is_next { acts.pop_front() } else { None };
         drop(acts);
@@ -72,7 +72,7 @@ impl Stepped {
     fn keep_number(&self, family: &str) {
         let number = self.db.property(family, NUMBER).expect("a number");
         let number = number.expect("a family");
-        *lock(&self.number) = Box::new(move |_| number);
+        *self.number.lock() = Box::new(move |_| number);
     }
 }
 
@@ -92,7 +92,7 @@ impl Handle for Stepped {
         }
         let value = self.db.property(family, name)?;
         Ok(match name {
-            NUMBER => value.map(&mut *lock(&self.number)),
+            NUMBER => value.map(&mut *self.number.lock()),
             _ => value,
         })
     }
@@ -351,7 +351,7 @@ fn in_all_modes(run: fn(&Case)) {
             let case = Case::new(mode, besides);
             run(&case);
             // Snapshots do not list logs if iterators read everything.
-            let all_came = lock(&case.db.acts).is_empty();
+            let all_came = case.db.acts.lock().is_empty();
             assert_eq!(all_came, mode != Mode::Unordered);
         }
     }
@@ -400,7 +400,7 @@ fn a_file_that_goes_before_it_is_opened_is_read_in_another_version() {
     case.db.at(Step::Files, |db| flush(db, "a"));
     case.db.at(Step::Versions, delete_newest_file);
     let snapshot = case.snapshot();
-    assert!(lock(&case.db.acts).is_empty());
+    assert!(case.db.acts.lock().is_empty());
     assert_eq!(case.rows(&snapshot, "a"), (case.expected("a"), None));
 }
 
@@ -412,7 +412,7 @@ fn a_column_family_that_iterators_read_does_not_need_its_files() {
     case.put("a", "two");
     let expected = case.expected("a");
     let mut told = 0;
-    *lock(&case.db.number) = Box::new(move |_| {
+    *case.db.number.lock() = Box::new(move |_| {
         told += 1;
         told
     });
@@ -465,7 +465,7 @@ fn a_snapshot_that_is_older_than_a_file_is_taken_anew() {
         flush(db, "a");
     });
     assert_eq!(case.snapshot().sequence(), case.db.latest_sequence());
-    assert!(lock(&case.db.acts).is_empty());
+    assert!(case.db.acts.lock().is_empty());
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn flushed_entries_behind_the_snapshot_do_not_stand_for_unlogged_ones() {
         flush(&db.db, "a");
         db.at(step, write);
         case.snapshot();
-        assert!(lock(&db.acts).is_empty(), "{step:?}");
+        assert!(db.acts.lock().is_empty(), "{step:?}");
         put(&db.db, "behind", true);
         case.compare();
         put(&db.db, "unlogged, too", false);

@@ -1,7 +1,7 @@
 //! A database that is open for statements.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
 use pyo3::prelude::*;
@@ -10,6 +10,7 @@ use rockmill_cli::merge_args::MergeArgs;
 use rockmill_cli::sql::error::{Source, of_statement, of_tokenizer};
 use rockmill_cli::sql::session::{LimitArgs, OpenArgs, Session, Stop, logical_plan, physical_plan};
 use rockmill_cli::wal_dir::WalDirArgs;
+use rockmill_core::Lock;
 use rockmill_sql::statements::{Split, Tokens};
 use rockmill_terminal::outcome::Failure;
 
@@ -28,7 +29,7 @@ pub struct Database {
     args: OpenArgs,
     merge_operators: Vec<String>,
     /// The process that has opened it.
-    opened: Mutex<Option<(u32, Session)>>,
+    opened: Lock<Option<(u32, Session)>>,
 }
 
 /// A statement's failure as a sentence with its place.
@@ -47,7 +48,7 @@ impl Database {
     pub fn session(&self, py: Python<'_>) -> PyResult<Session> {
         let process = std::process::id();
         // No thread waits for Python while it holds this.
-        let known = || self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.opened.lock();
         match &*known() {
             Some((owner, session)) if *owner == process => return Ok(session.clone()),
             _ => {}
@@ -72,9 +73,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let opened = self.opened.get_mut();
-        let opened = opened.unwrap_or_else(PoisonError::into_inner).take();
-        forget_of_other_process(opened);
+        forget_of_other_process(self.opened.get_mut().take());
     }
 }
 
@@ -113,7 +112,7 @@ impl Database {
         let database = Self {
             args: OpenArgs::of(path, mysql, WalDirArgs::of(wal_dir), merge, limits),
             merge_operators,
-            opened: Mutex::default(),
+            opened: Lock::default(),
         };
         database.session(py)?;
         Ok(database)

@@ -1,7 +1,7 @@
 //! Rows that a statement returns.
 
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{Array, RecordBatch, StructArray};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rockmill_cli::sql::grid::Grid;
 use rockmill_cli::sql::session::{Session, Stop, physical_plan};
+use rockmill_core::Lock;
 use rockmill_sql::pinned;
 use rockmill_sql::statements::Tokens;
 use rockmill_terminal::outcome::Failure;
@@ -33,17 +34,13 @@ const SHOWN_ROWS: usize = 10;
 /// Characters of a line of such a text.
 const SHOWN_COLUMNS: usize = 100;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The source of rows.
 pub enum Query {
     /// A query that sees the same each time.
     Plan {
         plan: LogicalPlan,
         /// How it is run the first time.
-        first: Mutex<Option<Arc<dyn ExecutionPlan>>>,
+        first: Lock<Option<Arc<dyn ExecutionPlan>>>,
         schema: SchemaRef,
     },
     /// The rows of what was done once.
@@ -61,7 +58,7 @@ impl Query {
         Ok(Self::Plan {
             plan,
             schema: first.schema(),
-            first: Mutex::new(Some(first)),
+            first: Lock::new(Some(first)),
         })
     }
 
@@ -131,7 +128,7 @@ impl Reader {
 }
 
 /// Holds the exception that a stream has met, for a method that waits for another library.
-type Raised = Arc<Mutex<Option<PyErr>>>;
+type Raised = Arc<Lock<Option<PyErr>>>;
 
 /// A reader whose errors other libraries report as theirs.
 struct Exported {
@@ -150,7 +147,7 @@ impl Batches for Exported {
                     false => error.value(py).to_string(),
                 };
                 match &self.raised {
-                    Some(raised) => *lock(raised) = Some(error),
+                    Some(raised) => *raised.lock() = Some(error),
                     // The library makes an exception of its own of this error. The signal's own follows.
                     None if is_signal => {
                         let thread = py.import("_thread");
@@ -214,7 +211,7 @@ impl QueryResult {
         };
         let session = self.statement.session.clone();
         let (plan, first) = match &self.statement.query {
-            Query::Plan { plan, first, .. } => (plan.clone(), lock(first).take()),
+            Query::Plan { plan, first, .. } => (plan.clone(), first.lock().take()),
             Query::Rows { rows, .. } => {
                 // The reader is there to receive them.
                 let _ = rows
@@ -300,11 +297,11 @@ impl QueryResult {
     ) -> PyResult<Bound<'py, PyAny>> {
         let module = import(py, library, method)?;
         let raised = Raised::default();
-        let stream = Stream(Mutex::new(Some(
+        let stream = Stream(Lock::new(Some(
             self.exported(py, Some(Arc::clone(&raised)))?.unbind(),
         )));
         let read = module.call_method1(function, (Py::new(py, stream)?,));
-        read.map_err(|error| lock(&raised).take().unwrap_or(error))
+        read.map_err(|error| raised.lock().take().unwrap_or(error))
     }
 }
 
@@ -327,7 +324,7 @@ pub fn schema_capsule<'py>(py: Python<'py>, schema: &SchemaRef) -> PyResult<Boun
 
 /// A stream that is read once.
 #[pyclass(frozen)]
-struct Stream(Mutex<Option<Py<PyCapsule>>>);
+struct Stream(Lock<Option<Py<PyCapsule>>>);
 
 #[pymethods]
 impl Stream {
@@ -337,9 +334,8 @@ impl Stream {
         requested_schema: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyCapsule>> {
         let _ = requested_schema;
-        lock(&self.0)
-            .take()
-            .ok_or_else(|| usage("the stream was read already"))
+        let stream = self.0.lock().take();
+        stream.ok_or_else(|| usage("the stream was read already"))
     }
 }
 
@@ -435,7 +431,7 @@ pub struct BatchReader(Mutex<Reader>);
 
 impl Drop for BatchReader {
     fn drop(&mut self) {
-        let mut reader = lock(&self.0);
+        let reader = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Once Python is gone, nothing else runs meanwhile.
         let _ = Python::try_attach(|py| reader.end(py));
     }

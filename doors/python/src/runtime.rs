@@ -5,13 +5,14 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use rockmill_cli::sql::{PLANNING_STACK_BYTES, RUNNING_STACK_BYTES};
+use rockmill_core::Lock;
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
@@ -32,7 +33,7 @@ pub struct Threads {
 }
 
 /// The process that has made the threads, and the threads.
-static THREADS: Mutex<Option<(u32, Weak<Threads>)>> = Mutex::new(None);
+static THREADS: Lock<Option<(u32, Weak<Threads>)>> = Lock::new(None);
 
 /// Number of threads that may wait in that list.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -89,7 +90,7 @@ impl Drop for Threads {
 /// Environment if the system gives none; usage in a child of a process that had some when it was forked.
 pub fn threads() -> Result<Arc<Threads>, Failure> {
     let process = std::process::id();
-    let mut known = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = THREADS.lock();
     match &*known {
         Some((owner, threads)) if *owner == process => {
             if let Some(threads) = threads.upgrade() {

@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use rockmill_cli::database_dir;
 use rockmill_cli::merge_args::MergeArgs;
 use rockmill_cli::wal_dir::{self, WalDirArgs};
-use rockmill_core::ErrorKind;
+use rockmill_core::{ErrorKind, Lock};
 use rockmill_scan::Database;
 use rockmill_sql::ReadOnly;
 use rockmill_terminal::outcome::Failure;
@@ -23,7 +23,7 @@ use crate::runtime::run_blocking;
 #[pyclass(frozen, module = "rockmill._rockmill")]
 pub struct RawView {
     /// `None` once it is closed.
-    open: Mutex<Option<Arc<Open>>>,
+    open: Lock<Option<Arc<Open>>>,
     /// Key type, order of its bytes, and prefix; `None` if keys are rows of bytes.
     form: Option<(Integer, bool, Vec<u8>)>,
     is_on_host: bool,
@@ -87,22 +87,14 @@ impl RawView {
             ));
         }
         // The lock ends before Python runs.
-        let open = self
-            .open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let open = self.open.lock().clone();
         open.ok_or_else(|| usage("the view is closed"))
     }
 }
 
 impl Drop for RawView {
     fn drop(&mut self) {
-        let open = self
-            .open
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let open = self.open.get_mut().take();
         if self.process != std::process::id() {
             // Its threads are not here, and would be waited for.
             std::mem::forget(open);
@@ -178,7 +170,7 @@ impl RawView {
             PyErr::warn(py, &warning, &sentence, 2)?;
         }
         Ok(Self {
-            open: Mutex::new(Some(Arc::new(open))),
+            open: Lock::new(Some(Arc::new(open))),
             form,
             is_on_host: device.is_none(),
             process: std::process::id(),
@@ -287,11 +279,7 @@ impl RawView {
     /// Gives its memory back, once kernels that use it are done.
     fn close(&self, py: Python<'_>) {
         if self.process == std::process::id() {
-            let open = self
-                .open
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let open = self.open.lock().take();
             py.detach(|| drop(open));
         }
     }

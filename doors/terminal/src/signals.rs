@@ -5,11 +5,11 @@
 //! ends the process at once. Commands that write nothing do not call `catch`; a signal ends them as usual.
 
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 use std::{fs, thread};
 
 use nix::sys::signal::{SigSet, Signal, raise};
-use rockmill_core::CancelToken;
+use rockmill_core::{CancelToken, Lock};
 
 use crate::outcome::Failure;
 
@@ -22,11 +22,7 @@ static TOKEN: LazyLock<CancelToken> = LazyLock::new(CancelToken::new);
 /// Actions by their number, with the next number.
 type Actions = (u64, BTreeMap<u64, Box<dyn Fn() + Send>>);
 
-static ACTIONS: Mutex<Actions> = Mutex::new((0, BTreeMap::new()));
-
-fn actions() -> MutexGuard<'static, Actions> {
-    ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static ACTIONS: Lock<Actions> = Lock::new((0, BTreeMap::new()));
 
 /// Catches both signals from now on, except those that the process was started to ignore, as those behind a shell's `&`.
 /// Call it before other threads are started: they must not take the signals.
@@ -94,7 +90,7 @@ fn received(signal: Signal, signals: &SigSet) {
         end(signal, signals);
     }
     TOKEN.cancel();
-    actions().1.values().for_each(|action| action());
+    ACTIONS.lock().1.values().for_each(|action| action());
 }
 
 /// The token that is set when a signal has come.
@@ -110,7 +106,7 @@ pub struct OnStop(u64);
 /// Runs `action` on a thread of its own when a signal comes, or now if one has come.
 #[must_use]
 pub fn on_stop(action: impl Fn() + Send + 'static) -> OnStop {
-    let mut actions = actions();
+    let mut actions = ACTIONS.lock();
     // A signal that comes from now on waits for the lock.
     if TOKEN.is_cancelled() {
         action();
@@ -123,7 +119,7 @@ pub fn on_stop(action: impl Fn() + Send + 'static) -> OnStop {
 
 impl Drop for OnStop {
     fn drop(&mut self) {
-        actions().1.remove(&self.0);
+        ACTIONS.lock().1.remove(&self.0);
     }
 }
 

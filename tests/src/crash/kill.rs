@@ -1,11 +1,11 @@
 //! Starts writing processes, kills them, and checks the remaining files.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rockmill_core::Lock;
 
 use super::campaign::Campaign;
 use super::check::{Checker, remains};
@@ -34,7 +34,7 @@ pub fn run(campaign: &Campaign, directory: &Path) -> Result<Summary, String> {
     let kills = Kills {
         campaign,
         directory,
-        summary: Mutex::new(Summary {
+        summary: Lock::new(Summary {
             seed: campaign.seed,
             device: campaign.device.to_string(),
             ..Summary::default()
@@ -49,10 +49,7 @@ pub fn run(campaign: &Campaign, directory: &Path) -> Result<Summary, String> {
         let ended: Vec<_> = ended.map(|ended| ended.expect("no panic")).collect();
         ended.into_iter().collect::<Result<(), String>>()
     })?;
-    let mut summary = kills
-        .summary
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut summary = kills.summary.into_inner();
     summary.elapsed_s = started.elapsed().as_secs_f64();
     Ok(summary)
 }
@@ -61,14 +58,10 @@ pub fn run(campaign: &Campaign, directory: &Path) -> Result<Summary, String> {
 struct Kills<'a> {
     campaign: &'a Campaign,
     directory: &'a Path,
-    summary: Mutex<Summary>,
+    summary: Lock<Summary>,
 }
 
 impl Kills<'_> {
-    fn summary(&self) -> MutexGuard<'_, Summary> {
-        self.summary.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs one life after another until there are enough kills, or a condition does not hold.
     fn go_on(&self) -> Result<(), String> {
         while let Some((seed, kills)) = self.next() {
@@ -79,7 +72,7 @@ impl Kills<'_> {
 
     /// Returns seed and number of kills of the next database.
     fn next(&self) -> Option<(u64, u64)> {
-        let mut summary = self.summary();
+        let mut summary = self.summary.lock();
         let number = summary.databases;
         let left = (self.campaign.kills).saturating_sub(number * KILLS_PER_DATABASE);
         if left == 0 || summary.failures > 0 {
@@ -129,7 +122,8 @@ impl<'a> Life<'a> {
                     false => Ok(()),
                 })
                 .map_err(|e| {
-                    let (database, mut summary) = (self.database.display(), self.kills.summary());
+                    let (database, mut summary) =
+                        (self.database.display(), self.kills.summary.lock());
                     summary.failures += 1;
                     format!(
                         "seed {}, kill {kill}, {moment:?}, {database}: {e}\n{summary}",
@@ -165,13 +159,13 @@ impl<'a> Life<'a> {
         let acknowledged = acknowledged.map_err(|e| failed("read progress", e))?;
         let remains = remains(&self.database)?;
         self.leftovers = remains.folders > 0;
-        self.kills.summary().killed(gauges, remains);
+        self.kills.summary.lock().killed(gauges, remains);
         if let (Some(trap), true) = (moment.trap(), reached) {
-            self.kills.summary().trapped(trap);
+            self.kills.summary.lock().trapped(trap);
         }
         let checker = Checker::new(&self.database, self.seed, campaign.device);
         let files = checker.recovered(&mut self.model, &acknowledged)?;
-        let mut summary = self.kills.summary();
+        let mut summary = self.kills.summary.lock();
         summary.verified(&before, &acknowledged, self.model.counts(), files);
         Ok(())
     }
@@ -182,7 +176,7 @@ impl<'a> Life<'a> {
         let device = self.kills.campaign.device;
         let checker = Checker::new(&self.database, self.seed, device);
         let restarted = checker.restarted(&mut self.model, family)?;
-        self.kills.summary().restarted(restarted);
+        self.kills.summary.lock().restarted(restarted);
         self.leftovers = false;
         Ok(())
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use rockmill_core::Lock;
 use rockmill_storage::{LocalStorage, Storage};
 use rockmill_testkit::hooked::{Step, hooked};
 use serde::Serialize;
@@ -132,7 +133,7 @@ impl Watch {
 pub struct Watched {
     /// The database's folder; all others belong to jobs.
     database: PathBuf,
-    watch: Arc<Mutex<Watch>>,
+    watch: Arc<Lock<Watch>>,
 }
 
 impl Watched {
@@ -141,7 +142,7 @@ impl Watched {
     pub fn new(database: &Path, progress: Arc<Progress>, trap: Option<Trap>) -> Self {
         Self {
             database: database.to_owned(),
-            watch: Arc::new(Mutex::new(Watch {
+            watch: Arc::new(Lock::new(Watch {
                 progress,
                 gauges: Gauges::default(),
                 jobs: BTreeMap::new(),
@@ -174,24 +175,20 @@ impl Watched {
         }
     }
 
-    fn watch(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes gauges that do not concern jobs.
     ///
     /// # Errors
     ///
     /// The operating system's error.
     pub fn note(&self, change: impl FnOnce(&mut Gauges)) -> io::Result<()> {
-        let mut watch = self.watch();
+        let mut watch = self.watch.lock();
         change(&mut watch.gauges);
         watch.show()
     }
 
     /// Records a step of a job in `folder`.
     fn step(&self, point: Point, folder: &Path, change: impl FnOnce(&mut Job)) -> io::Result<()> {
-        let mut watch = self.watch();
+        let mut watch = self.watch.lock();
         if let Some(job) = watch.jobs.get_mut(folder) {
             change(job);
         }
@@ -202,13 +199,13 @@ impl Watched {
     }
 
     fn begun(&self, folder: &Path) -> io::Result<()> {
-        self.watch().jobs.entry(folder.to_owned()).or_default();
+        self.watch.lock().jobs.entry(folder.to_owned()).or_default();
         self.step(Point::Begun, folder, |_| {})
     }
 
     fn removed(&self, folder: &Path) -> io::Result<()> {
         let point = {
-            let mut watch = self.watch();
+            let mut watch = self.watch.lock();
             let job = watch.jobs.remove(folder);
             watch.gauges.jobs_done += u64::from(job.as_ref().is_some_and(|job| job.is_staged));
             job.map_or(Point::Cleaned, |_| Point::Removed)

@@ -3,10 +3,10 @@
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rockmill_core::{CancelToken, Hints, JOB_VERSION, Job, JobInfo};
+use rockmill_core::{CancelToken, Hints, JOB_VERSION, Job, JobInfo, Lock};
 use rockmill_format::wire::CompactionServiceInput;
 use rockmill_snapshot::tree::TreeFollower;
 use rockmill_storage::LocalStorage;
@@ -62,7 +62,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct Recorder {
     root: PathBuf,
-    state: Arc<Mutex<State>>,
+    state: Arc<Lock<State>>,
 }
 
 impl Recorder {
@@ -79,10 +79,6 @@ impl Recorder {
         &self.root
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the jobs that RocksDB offers during `compact`.
     ///
     /// # Errors
@@ -94,12 +90,12 @@ impl Recorder {
         compact: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
         let (name, least) = (take.name.clone(), take.least);
-        *self.state() = State {
+        *self.state.lock() = State {
             take: Some(take),
             ..State::default()
         };
         let compacted = compact();
-        let state = std::mem::take(&mut *self.state());
+        let state = std::mem::take(&mut *self.state.lock());
         compacted?;
         match state.error {
             Some(error) => Err(format!("{name}: {error}")),
@@ -110,7 +106,7 @@ impl Recorder {
 
     fn keep(&self, info: &CompactionServiceJobInfo<'_>, message: &[u8]) -> Result<(), String> {
         let (take, number) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let Some(take) = state.take.clone().filter(|take| state.taken < take.most) else {
                 return Ok(());
             };
@@ -183,7 +179,7 @@ impl CompactionService for Recorder {
 
     fn schedule(&self, info: &CompactionServiceJobInfo<'_>, input: &[u8]) -> ScheduleResponse {
         if let Err(error) = self.keep(info, input) {
-            self.state().error = Some(error);
+            self.state.lock().error = Some(error);
         }
         ScheduleResponse::from_status(CompactionServiceJobStatus::UseLocal)
     }

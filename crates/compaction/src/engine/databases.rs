@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Lock, Result};
 use rockmill_format::manifest::Tree;
 
+use super::Engine;
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
-use super::{Engine, lock};
 use crate::service::Cached;
 use crate::staging::{self, StagingDir, location};
 use rockmill_exec::file_caches::database_number;
@@ -25,14 +25,14 @@ use rockmill_storage::{Storage, base_name};
 pub(super) struct Database {
     session_id: String,
     /// Whether [`Engine::begin_session`] has succeeded.
-    has_begun: Mutex<bool>,
-    pub(super) tree: Mutex<TreeFollower>,
+    has_begun: Lock<bool>,
+    pub(super) tree: Lock<TreeFollower>,
     /// Learned filter bits per key, in thousandths, by column family and OPTIONS file.
-    pub(super) filter_millibits: Mutex<HashMap<(u32, u64), u32>>,
-    pub(super) described: Mutex<DescribedFiles>,
-    pub(super) failed_filters: Mutex<FailedFilters>,
+    pub(super) filter_millibits: Lock<HashMap<(u32, u64), u32>>,
+    pub(super) described: Lock<DescribedFiles>,
+    pub(super) failed_filters: Lock<FailedFilters>,
     /// Ids of column families whose attached comparator has another order than bytes.
-    pub(super) other_orders: Mutex<HashSet<u32>>,
+    pub(super) other_orders: Lock<HashSet<u32>>,
 }
 
 /// Time after which RocksDB has renamed a job's files or failed to do so: it begins directly after it has received the
@@ -57,7 +57,7 @@ impl Engine {
             database = %dir.display(),
             "RocksDB could not rename a finished job's files; are there db_paths on another file system?"
         );
-        lock(&self.refused).insert(dir.to_owned());
+        self.refused.lock().insert(dir.to_owned());
     }
 
     /// Lets tasks find the cached files of a job that RocksDB has installed, and drops its inputs.
@@ -85,7 +85,7 @@ impl Engine {
     /// Records a job of the database in `dir` whose result RocksDB receives now, if it will not report whether it took
     /// the files.
     pub(crate) fn handed_over(&self, dir: &Path, session_id: &str, staging: &Arc<StagingDir>) {
-        lock(&self.handed_over).push(HandedOver {
+        self.handed_over.lock().push(HandedOver {
             dir: dir.to_owned(),
             session_id: session_id.to_owned(),
             since: self.now(),
@@ -96,7 +96,7 @@ impl Engine {
     /// Refuses the database in `dir`, which has a job in this session `now`, if RocksDB has left files of an earlier
     /// job. It no longer works on that job if the database was opened again since, or if [`RENAMED`] has passed.
     pub(crate) fn refuse_if_left(&self, dir: &Path, session_id: &str, now: Duration) {
-        let mut handed_over = lock(&self.handed_over);
+        let mut handed_over = self.handed_over.lock();
         handed_over.retain(|job| job.staging.strong_count() > 0);
         let is_over = |job: &HandedOver| {
             job.session_id != session_id || now.saturating_sub(job.since) >= RENAMED
@@ -114,7 +114,7 @@ impl Engine {
     pub fn sessions_ended(&self, sessions: &BTreeSet<String>) {
         let is_one =
             |_: &PathBuf, database: &mut Arc<Database>| sessions.contains(&database.session_id);
-        let ended: Vec<_> = lock(&self.databases).extract_if(is_one).collect();
+        let ended: Vec<_> = self.databases.lock().extract_if(is_one).collect();
         self.known_tables.ended(sessions);
         for cache in self.executor.registry().file_caches() {
             for (dir, _) in &ended {
@@ -144,7 +144,7 @@ impl Engine {
         session_id: &str,
         cancel: &CancelToken,
     ) -> Result<Arc<Database>> {
-        if lock(&self.refused).contains(dir) {
+        if self.refused.lock().contains(dir) {
             return Err(Error::declined(
                 DeclineReason::DbPaths,
                 "RocksDB could not rename an earlier job's files into the database",
@@ -166,7 +166,7 @@ impl Engine {
         tree: &Tree,
     ) -> Result<()> {
         // Other databases' jobs do not wait for this lock.
-        let mut has_begun = lock(&database.has_begun);
+        let mut has_begun = database.has_begun.lock();
         if !*has_begun {
             require_id(&*self.storage, dir, db_id, tree)?;
             self.prepare_staging(dir)?;
@@ -194,7 +194,7 @@ impl Engine {
         session_id: &str,
         cancel: &CancelToken,
     ) -> Result<Arc<Database>> {
-        let mut databases = lock(&self.databases);
+        let mut databases = self.databases.lock();
         if let Some(known) = databases.get(dir)
             && known.session_id == session_id
         {
@@ -204,12 +204,12 @@ impl Engine {
         cancel.check()?;
         let database = Arc::new(Database {
             session_id: session_id.to_owned(),
-            has_begun: Mutex::default(),
-            tree: Mutex::default(),
-            filter_millibits: Mutex::default(),
-            described: Mutex::default(),
-            failed_filters: Mutex::default(),
-            other_orders: Mutex::default(),
+            has_begun: Lock::default(),
+            tree: Lock::default(),
+            filter_millibits: Lock::default(),
+            described: Lock::default(),
+            failed_filters: Lock::default(),
+            other_orders: Lock::default(),
         });
         databases.insert(dir.to_owned(), Arc::clone(&database));
         Ok(database)
@@ -272,7 +272,7 @@ mod tests {
         let cancel = CancelToken::new();
         let database = |session| engine.database(dir, session, &cancel);
         let sessions = |session: &str| BTreeSet::from([session.to_owned()]);
-        let kept = || lock(&engine.databases).len();
+        let kept = || engine.databases.lock().len();
         let first = database("first").expect("it is taken");
         engine.sessions_ended(&sessions("another"));
         assert_eq!(kept(), 1);
@@ -308,7 +308,7 @@ mod tests {
             let now = given + time;
             engine.refuse_if_left(Path::new("/elsewhere"), "second", now + 2 * RENAMED);
             engine.refuse_if_left(dir, session, now);
-            lock(&engine.refused).contains(dir)
+            engine.refused.lock().contains(dir)
         };
         let (soon, late) = (Duration::ZERO, 2 * RENAMED);
         assert!(!is_refused(true, "second", late) && !is_refused(true, "first", late));
@@ -326,7 +326,7 @@ mod tests {
         cancel.cancel();
         let closes = engine.database(dir.path(), "first", &cancel);
         assert_eq!(closes.expect_err("it closes").kind, ErrorKind::Cancelled);
-        assert!(lock(&engine.databases).is_empty());
+        assert!(engine.databases.lock().is_empty());
     }
 
     #[test]

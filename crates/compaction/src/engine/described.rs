@@ -15,8 +15,8 @@ use rockmill_core::{CancelToken, Error, InputFile, Result, describe_table};
 use rockmill_exec::parallel;
 use rockmill_snapshot::Findings;
 
+use super::Engine;
 use super::databases::Database;
-use super::{Engine, lock};
 use crate::eligibility::{self, EligibleJob};
 use crate::prepare::open_input;
 
@@ -43,7 +43,7 @@ impl Engine {
     ) -> Result<()> {
         let inputs = &eligible.job.tree.inputs;
         let unknown: Vec<_> = {
-            let described = lock(&database.described);
+            let described = database.described.lock();
             let is_known = |input: &&InputFile| described.0.contains_key(&input.name);
             inputs.iter().filter(|input| !is_known(input)).collect()
         };
@@ -65,7 +65,7 @@ impl Engine {
         };
         let (threads, clock) = (self.executor.budget().slots(), self.storage.clock());
         let (read, _) = parallel::map_in(&clock, &unknown, threads, describe)?;
-        let mut described = lock(&database.described);
+        let mut described = database.described.lock();
         let names = unknown.iter().map(|input| input.name.clone());
         described.0.extend(names.zip(read));
         let found = inputs

@@ -1,10 +1,10 @@
 //! Finds all reasons why a database's compactions would be declined.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{
-    CancelToken, DeclineReason, Error, ErrorKind, InputFile, Result, open_table, open_table_in,
+    CancelToken, DeclineReason, Error, ErrorKind, InputFile, Lock, Result, open_table,
+    open_table_in,
 };
 use rockmill_format::key::KeyOrder;
 use rockmill_format::manifest::ColumnFamily;
@@ -32,7 +32,7 @@ pub(super) struct FileChecks {
     /// Whether filters are read.
     filters: bool,
     /// Held while range tombstones are read: those of each file may take the memory of a job.
-    one_by_one: Mutex<()>,
+    one_by_one: Lock<()>,
 }
 
 impl FileChecks {
@@ -43,7 +43,7 @@ impl FileChecks {
             order: job.ok().and_then(|job| job.order().ok()),
             merges: job.map_or_else(|error| Err(error.what.clone()), EligibleJob::merges),
             filters,
-            one_by_one: Mutex::default(),
+            one_by_one: Lock::default(),
         }
     }
 }
@@ -244,7 +244,7 @@ impl Engine {
             .metaindex
             .contains_key(table_names::RANGE_DELETIONS)
         {
-            let _alone = (checks.one_by_one.lock()).unwrap_or_else(PoisonError::into_inner);
+            let _alone = checks.one_by_one.lock();
             let tombstones = tombstones_in(&table, self.executor.budget().all_bytes());
             inspected.has_tombstones = !tombstones.as_ref().is_ok_and(Vec::is_empty);
             found.note(match (tombstones, checks.order) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rockmill_core::{CancelToken, DeclineReason, ErrorKind, Job, Result};
 use rockmill_format::wire::CompactionServiceInput;
 
-use super::{Engine, lock};
+use super::Engine;
 use crate::eligibility::EligibleJob;
 use crate::job;
 use crate::outcome::Outcome;
@@ -63,16 +63,16 @@ impl Engine {
             run().map_err(|error| cancelled_by(cancel, error))
         });
         let filter = info.plugins.as_ref().and_then(|plugins| plugins.filter());
-        let database = lock(&self.databases).get(input_dir).cloned();
+        let database = self.databases.lock().get(input_dir).cloned();
         let contradicted = ErrorKind::Declined(DeclineReason::Comparator);
         if let (Some(database), Err(error)) = (&database, &done)
             && eligible.asks_comparator()
             && error.kind == contradicted
         {
-            lock(&database.other_orders).insert(info.cf_id);
+            database.other_orders.lock().insert(info.cf_id);
         }
         if let Some(database) = database
-            && lock(&database.failed_filters).ended(info.cf_id, filter, done.as_ref().err())
+            && (database.failed_filters.lock()).ended(info.cf_id, filter, done.as_ref().err())
         {
             self.stats.filtered_again();
         }
@@ -189,8 +189,8 @@ impl Engine {
         let Some(millibits) = outcome.learned_filter else {
             return;
         };
-        if let Some(database) = lock(&self.databases).get(dir) {
-            let mut learned = lock(&database.filter_millibits);
+        if let Some(database) = self.databases.lock().get(dir) {
+            let mut learned = database.filter_millibits.lock();
             // Later jobs do not name older OPTIONS files.
             learned.retain(|&(cf_id, _), _| cf_id != job.info.cf_id);
             learned.insert((job.info.cf_id, input.options_file_number), millibits);

@@ -13,8 +13,8 @@ use rockmill_format::unique_id::SessionId;
 use rockmill_format::versions;
 use rockmill_format::wire::CompactionServiceInput;
 
+use super::Engine;
 use super::databases::Database;
-use super::{Engine, lock};
 use crate::eligibility::{self, EligibleJob};
 use rockmill_snapshot::closed_database::{
     ClosedDatabase, LatestOptions, options_name, read_options,
@@ -44,7 +44,7 @@ impl Engine {
         let database = self.database(dir, &info.db_session_id, cancel)?;
         let floor = (input.min_manifest_file_number, input.min_manifest_file_size);
         let (options, tree) = {
-            let mut follower = lock(&database.tree);
+            let mut follower = database.tree.lock();
             follower.refresh(&*self.storage, dir, floor, cancel)?;
             (self.executor.registry()).database_has(dir, unique_ids(follower.tree()));
             match self.executor.registry().file_caches().is_empty() {
@@ -71,7 +71,7 @@ impl Engine {
         }
         self.require_bytes(&tree)?;
         let key = (info.cf_id, input.options_file_number);
-        let learned = lock(&database.filter_millibits).get(&key).copied();
+        let learned = database.filter_millibits.lock().get(&key).copied();
         let job = self.draft(info, &input, message.to_vec(), options, tree, learned);
         let eligible = self.checked(EligibleJob::of(job, input)?)?;
         require_version(&eligible)?;
@@ -79,7 +79,7 @@ impl Engine {
         require_own_path(dir, &eligible.job.info)?;
         let info = &eligible.job.info;
         let filter = info.plugins.as_ref().and_then(|plugins| plugins.filter());
-        lock(&database.failed_filters).check(info.cf_id, filter)?;
+        database.failed_filters.lock().check(info.cf_id, filter)?;
         self.check_described(&database, dir, &eligible, cancel)?;
         Ok(eligible)
     }
@@ -206,7 +206,7 @@ impl Engine {
 
 /// Requires that the comparator has not contradicted the order of bytes in an earlier job: no later one can be done.
 fn require_unknown_order(database: &Database, cf_id: u32) -> Result<()> {
-    match lock(&database.other_orders).contains(&cf_id) {
+    match database.other_orders.lock().contains(&cf_id) {
         true => {
             let what =
                 "the comparator has ordered keys of an earlier job otherwise than their bytes";

@@ -1,6 +1,6 @@
 //! Syncs and verifies the finished files of subcompactions.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::{Error, Result, thread_cpu};
@@ -53,7 +53,7 @@ impl RunningJob {
 
     /// CPU time of the threads that only synced and verified.
     pub fn cpu(&self) -> Duration {
-        *self.cpu.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.cpu.lock()
     }
 
     /// Syncs and verifies files until the queue is closed and empty.
@@ -62,8 +62,7 @@ impl RunningJob {
         while let Some(step) = self.files().finishing.next() {
             self.finish(step, handle);
         }
-        let mut cpu = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
-        *cpu += thread_cpu().saturating_sub(before);
+        *self.cpu.lock() += thread_cpu().saturating_sub(before);
     }
 
     /// Syncs and verifies files until the queue is empty.

@@ -1,8 +1,8 @@
 //! The inputs of a job. Each is open only while subcompactions read it, and these share the open file.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use rockmill_core::{CancelToken, InputTable, KeyRange, ReadAt, Result, borders};
+use rockmill_core::{CancelToken, InputTable, KeyRange, Lock, ReadAt, Result, borders};
 
 use rockmill_storage::descriptors::{DescriptorLease, Descriptors, OUTPUT_FILES};
 use rockmill_storage::io::{ClosedInput, JobInput};
@@ -12,12 +12,8 @@ use rockmill_storage::io::{ClosedInput, JobInput};
 pub struct Inputs {
     tables: Vec<InputTable>,
     closed: Vec<Arc<ClosedInput>>,
-    open: Vec<Mutex<Weak<JobInput>>>,
+    open: Vec<Lock<Weak<JobInput>>>,
     descriptors: Arc<Descriptors>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inputs {
@@ -28,7 +24,7 @@ impl Inputs {
         descriptors: &Arc<Descriptors>,
     ) -> Self {
         Self {
-            open: closed.iter().map(|_| Mutex::default()).collect(),
+            open: closed.iter().map(|_| Lock::default()).collect(),
             tables,
             closed,
             descriptors: Arc::clone(descriptors),
@@ -54,7 +50,7 @@ impl Inputs {
         let positions: Vec<_> = borders::overlapping(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
             // Holding the inputs keeps them open.
-            let known = positions.iter().map(|&at| lock(&self.open[at]).upgrade());
+            let known = positions.iter().map(|&at| self.open[at].lock().upgrade());
             let known: Vec<_> = known.collect();
             let missing = known.iter().filter(|input| input.is_none()).count();
             let held = turn.take(missing as u64 + OUTPUT_FILES)?;
@@ -72,7 +68,7 @@ impl Inputs {
     fn open_one(&self, at: usize, held: &mut DescriptorLease) -> Result<Arc<JobInput>> {
         let input = self.closed[at].open()?.holding(held.split_one());
         let input = Arc::new(input);
-        let mut open = lock(&self.open[at]);
+        let mut open = self.open[at].lock();
         // Another subcompaction may have opened it meanwhile.
         Ok(open.upgrade().unwrap_or_else(|| {
             *open = Arc::downgrade(&input);

@@ -1,11 +1,11 @@
 //! A job's subcompactions as tasks of the executor.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    CancelToken, Error, InputTable, Operator, Plan, Progress, ReadTask, Result, SstFile, SstSink,
-    Subcompaction, TaskReport,
+    CancelToken, Error, InputTable, Lock, Operator, Plan, Progress, ReadTask, Result, SstFile,
+    SstSink, Subcompaction, TaskReport,
 };
 use rockmill_format::key;
 use rockmill_format::range_tombstone::END_TAG;
@@ -31,15 +31,11 @@ pub struct RunningJob {
     counter: ProgressCounter,
     limiter: Arc<RateLimiter>,
     /// Report of each subcompaction, until its files are verified.
-    reports: Vec<Mutex<Option<TaskReport>>>,
+    reports: Vec<Lock<Option<TaskReport>>>,
     /// The job's span, the parent of the subcompactions' spans on all threads.
     span: Span,
     /// CPU time of the threads that sync.
-    pub cpu: Mutex<Duration>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub cpu: Lock<Duration>,
 }
 
 /// One run of a subcompaction.
@@ -49,11 +45,11 @@ struct SubcompactionRun {
     running: RunningSubcompaction,
     span: Span,
     /// Its inputs, open, until it runs.
-    inputs: Mutex<Option<Vec<InputTable>>>,
+    inputs: Lock<Option<Vec<InputTable>>>,
     /// Descriptors for its inputs and outputs. An abandoned call does not keep those that it does not use.
-    held: Mutex<Option<DescriptorLease>>,
+    held: Lock<Option<DescriptorLease>>,
     /// Its files, once all are written, until they are passed on.
-    files: Mutex<Option<Arc<TaskFiles>>>,
+    files: Lock<Option<Arc<TaskFiles>>>,
 }
 
 impl RunningJob {
@@ -66,18 +62,18 @@ impl RunningJob {
     ) -> Self {
         let subcompactions = prepared.subcompactions.iter();
         Self {
-            reports: subcompactions.map(|_| Mutex::default()).collect(),
+            reports: subcompactions.map(|_| Lock::default()).collect(),
             prepared,
             verifier,
             counter: counter.clone(),
             limiter: Arc::clone(limiter),
             span,
-            cpu: Mutex::default(),
+            cpu: Lock::default(),
         }
     }
 
     pub fn report(&self, subcompaction: usize) -> MutexGuard<'_, Option<TaskReport>> {
-        lock(&self.reports[subcompaction])
+        self.reports[subcompaction].lock()
     }
 
     /// State shared by the job's files.
@@ -144,9 +140,9 @@ impl Tasks for RunningJob {
             running: counter.subcompaction_begins(device, bytes, held_bytes, waited),
             span: spans::subcompaction(&self.span, task, device, bytes),
             index: task,
-            inputs: Mutex::default(),
-            held: Mutex::default(),
-            files: Mutex::default(),
+            inputs: Lock::default(),
+            held: Lock::default(),
+            files: Lock::default(),
             job: self,
         })
     }
@@ -193,15 +189,15 @@ impl SubcompactionRun {
 impl TaskRun for SubcompactionRun {
     fn prepare(&self) -> Result<()> {
         let (inputs, held) = self.job.open_inputs(self.subcompaction())?;
-        *lock(&self.inputs) = Some(inputs);
-        *lock(&self.held) = Some(held);
+        *self.inputs.lock() = Some(inputs);
+        *self.held.lock() = Some(held);
         Ok(())
     }
 
     fn run(&self, call: &Call) -> Result<TaskReport> {
         let _entered = self.span.enter();
         let job = &self.job;
-        let Some(inputs) = lock(&self.inputs).take() else {
+        let Some(inputs) = self.inputs.lock().take() else {
             return Err(Error::internal("a subcompaction was not prepared"));
         };
         let mut sink = StagingSink::new(&job.verifier.staging, Arc::clone(job.files()), self.index);
@@ -221,14 +217,14 @@ impl TaskRun for SubcompactionRun {
         let computed = started.elapsed().saturating_sub(moved);
         job.files().meter.add(Stage::Compute, computed, 0);
         let report = report?;
-        *lock(&self.files) = Some(sink.into_files());
+        *self.files.lock() = Some(sink.into_files());
         Ok(report)
     }
 
     fn complete(&self, report: TaskReport, handle: &TaskHandle) -> Result<()> {
         let _entered = self.span.enter();
-        lock(&self.held).take();
-        let Some(files) = lock(&self.files).take() else {
+        self.held.lock().take();
+        let Some(files) = self.files.lock().take() else {
             return Err(Error::internal("a subcompaction is completed twice"));
         };
         check_report(&report, self.subcompaction(), &self.job.prepared.plan)?;
@@ -240,7 +236,7 @@ impl TaskRun for SubcompactionRun {
     }
 
     fn end(&self) {
-        lock(&self.held).take();
+        self.held.lock().take();
         self.running.end();
     }
 }

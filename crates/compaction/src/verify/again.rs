@@ -1,10 +1,10 @@
 //! Repeats a subcompaction, keeps only hashes, and compares them with the files on the disk.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::{
-    Backend, CancelToken, Error, ErrorKind, Operator, OutputFile, OutputPlan, ReadTask, Result,
-    SstFile, SstSink, TaskReport,
+    Backend, CancelToken, Error, ErrorKind, Lock, Operator, OutputFile, OutputPlan, ReadTask,
+    Result, SstFile, SstSink, TaskReport,
 };
 use rockmill_cpu::CpuBackend;
 use twox_hash::XxHash3_128;
@@ -97,7 +97,7 @@ impl Hasher {
 struct DigestSink {
     subcompaction: usize,
     made: u64,
-    digests: Arc<Mutex<Vec<Digest>>>,
+    digests: Arc<Lock<Vec<Digest>>>,
 }
 
 impl DigestSink {
@@ -111,8 +111,7 @@ impl DigestSink {
 
     /// Returns the digests of the finished files, in order.
     fn digests(self) -> Vec<Digest> {
-        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut digests)
+        std::mem::take(&mut *self.digests.lock())
     }
 }
 
@@ -130,7 +129,7 @@ impl SstSink for DigestSink {
 
 struct DigestFile {
     hasher: Hasher,
-    digests: Arc<Mutex<Vec<Digest>>>,
+    digests: Arc<Lock<Vec<Digest>>>,
 }
 
 impl SstFile for DigestFile {
@@ -140,8 +139,7 @@ impl SstFile for DigestFile {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
-        digests.push(self.hasher.digest());
+        self.digests.lock().push(self.hasher.digest());
         Ok(())
     }
 }

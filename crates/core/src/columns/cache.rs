@@ -2,9 +2,10 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Column, Expression, GROUP_BYTES, Group, TableIdentity};
+use crate::Lock;
 
 /// Groups and columns of any number of tables, within a number of bytes, which is 0 at first.
 ///
@@ -14,7 +15,7 @@ use super::{Column, Expression, GROUP_BYTES, Group, TableIdentity};
 #[derive(Debug)]
 pub struct ColumnCache {
     pub(super) group_bytes: u64,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 impl Default for ColumnCache {
@@ -110,17 +111,13 @@ impl ColumnCache {
     pub fn with_groups_of(group_bytes: u64) -> Self {
         Self {
             group_bytes,
-            state: Mutex::default(),
+            state: Lock::default(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the number of bytes to keep. 0 keeps none, and scans then read tables as without a cache.
     pub fn set_limit(&self, limit: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.limit = limit;
         while state.accounts.bytes > limit
             && let Some((_, key)) = state.by_use.first().copied()
@@ -134,23 +131,23 @@ impl ColumnCache {
 
     /// Whether it keeps anything.
     pub fn is_on(&self) -> bool {
-        self.state().limit > 0
+        self.state.lock().limit > 0
     }
 
     /// Its counts.
     pub fn accounts(&self) -> Accounts {
-        self.state().accounts
+        self.state.lock().accounts
     }
 
     /// The counts that the process's metrics recorder knows, and those that it is to know; see [`Accounts::tell`].
     pub fn tell(&self, stays: bool) -> [Accounts; 2] {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.accounts.tell(&mut state.told, stays)
     }
 
     /// The names of expressions.
     pub fn names(&self, expressions: &[Expression]) -> Vec<ColumnName> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let state = &mut *state;
         if state.name_instructions > MAX_NAME_INSTRUCTIONS {
             // Nothing uses the columns with these names any more, so they make room for others.
@@ -174,7 +171,7 @@ impl ColumnCache {
         group: u64,
         columns: &[ColumnName],
     ) -> Option<CachedColumns> {
-        let state = self.state();
+        let state = self.state.lock();
         let kept = state.groups.get(&(table, group))?;
         let columns: Vec<_> = columns
             .iter()
@@ -185,7 +182,7 @@ impl ColumnCache {
 
     /// Notes that a scan uses `bytes` of a group and some columns: it has found all that it wants, and it is sound.
     pub fn used(&self, table: TableIdentity, group: u64, columns: &[ColumnName], bytes: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.accounts.hit_bytes += bytes;
         state.clock += bytes;
         state.mark_used(&(table, group), columns);
@@ -201,7 +198,7 @@ impl ColumnCache {
     ) {
         let bytes_of = |(_, column): &(ColumnName, Arc<Column>)| column.bytes() + ENTRY_BYTES;
         let parsed: u64 = columns.iter().map(|(_, column)| column.bytes()).sum();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.accounts.miss_bytes += parsed;
         state.clock += parsed;
         let key = (table, number);
@@ -246,7 +243,7 @@ impl ColumnCache {
 
     /// Forgets a group whose bytes are not those that were kept.
     pub fn mismatch(&self, table: TableIdentity, group: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.accounts.mismatches += 1;
         state.evict(&(table, group));
     }
@@ -255,7 +252,7 @@ impl ColumnCache {
     #[doc(hidden)]
     pub fn flip(&self, bit: usize) -> usize {
         let mut flipped = 0;
-        for kept in self.state().groups.values_mut() {
+        for kept in self.state.lock().groups.values_mut() {
             for kept in kept.columns.values_mut() {
                 let mut other = Column::clone(&kept.column);
                 other.flip(bit);
@@ -270,7 +267,7 @@ impl ColumnCache {
     #[doc(hidden)]
     pub fn flip_keys(&self, bit: usize) -> usize {
         let mut flipped = 0;
-        for kept in self.state().groups.values_mut() {
+        for kept in self.state.lock().groups.values_mut() {
             let mut other = Group {
                 keys: kept.group.keys.clone(),
                 tags: kept.group.tags.clone(),

@@ -6,9 +6,9 @@ mod bit_address;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
-use rockmill_core::CancelToken;
+use rockmill_core::{CancelToken, Lock};
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
 use super::ffi::{self, Hooks, OutBlock};
@@ -84,12 +84,11 @@ struct State {
     target: Option<(usize, u32)>,
 }
 
-static ALONE: Mutex<()> = Mutex::new(());
-static STATE: Mutex<Option<State>> = Mutex::new(None);
+static ALONE: Lock<()> = Lock::new(());
+static STATE: Lock<Option<State>> = Lock::new(None);
 
 fn with_state<T>(work: impl FnOnce(&mut State) -> T) -> T {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    work(state.get_or_insert_default())
+    work(STATE.lock().get_or_insert_default())
 }
 
 /// The plan for all devices of [`Target::Faulty`](crate::Target::Faulty) in this process. There is one at a
@@ -103,7 +102,7 @@ impl Faults {
     /// Waits until no other plan is active, resets all counts, and plans no failure.
     #[must_use]
     pub fn none() -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock();
         with_state(|state| *state = State::default());
         Self { _alone: alone }
     }

@@ -14,10 +14,10 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Lock, Result};
 
 use super::device::Device;
 
@@ -42,10 +42,10 @@ pub enum MemoryUser {
 /// The memory of one device by its users. Clones of a [`Device`] have the same.
 #[derive(Debug, Default)]
 pub struct MemoryShares {
-    state: Mutex<State>,
+    state: Lock<State>,
     changed: Condvar,
     /// The owner of memory of tasks that have ended.
-    idle: Mutex<Option<Weak<dyn IdleMemory>>>,
+    idle: Lock<Option<Weak<dyn IdleMemory>>>,
 }
 
 /// Memory that is kept for later tasks.
@@ -150,27 +150,19 @@ impl State {
 }
 
 impl MemoryShares {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Bytes that a user holds.
     pub fn held_bytes(&self, user: MemoryUser) -> u64 {
-        self.state().held[user as usize]
+        self.state.lock().held[user as usize]
     }
 
     /// Sets the owner of memory of tasks that have ended.
     pub(crate) fn keeps_idle(&self, idle: Weak<dyn IdleMemory>) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(idle);
+        *self.idle.lock() = Some(idle);
     }
 
     /// Frees unused memory of tasks on the device, at least `bytes` if there is as much.
     pub fn take_idle(&self, bytes: u64) {
-        let idle = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let idle = self.idle.lock().clone();
         if let Some(idle) = idle.and_then(|idle| idle.upgrade()) {
             idle.give_back(bytes);
         }
@@ -189,7 +181,7 @@ impl MemoryShares {
         allocate: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let number = reservation.map(|reservation| reservation.number);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // Without reservations, the device decides.
         if state.promised_bytes() > 0
             && let Some(free) = device.known_free_bytes()?
@@ -215,12 +207,12 @@ impl MemoryShares {
 
     /// Counts memory that is being given back to the device, until [`MemoryShares::returned`].
     pub(super) fn releasing(&self, bytes: u64) {
-        self.state().releasing_bytes += bytes;
+        self.state.lock().releasing_bytes += bytes;
     }
 
     /// Counts memory that was given back to the device.
     pub(super) fn returned(&self, user: MemoryUser, bytes: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.held[user as usize] -= bytes;
         state.releasing_bytes -= bytes;
         state.returned += 1;
@@ -230,12 +222,12 @@ impl MemoryShares {
 
     /// Whether memory is being given back to the device, so that it will soon have more.
     pub(crate) fn is_releasing(&self) -> bool {
-        self.state().releasing_bytes > 0
+        self.state.lock().releasing_bytes > 0
     }
 
     /// Number of times that memory was freed, or a reservation has ended. If it has changed, tasks may find more room.
     pub(crate) fn times_returned(&self) -> u64 {
-        self.state().returned
+        self.state.lock().returned
     }
 
     /// Bytes that tasks hold and must free for a waiting load.
@@ -243,7 +235,7 @@ impl MemoryShares {
     /// # Errors
     /// Device.
     pub(crate) fn excess_bytes(&self, device: &Device) -> Result<u64> {
-        let state = self.state();
+        let state = self.state.lock();
         if state
             .waiting
             .front()
@@ -261,7 +253,7 @@ impl MemoryShares {
     /// # Errors
     /// Device.
     pub(crate) fn room_for_tasks(&self, device: &Device) -> Result<Option<u64>> {
-        let state = self.state();
+        let state = self.state.lock();
         if state.promised_bytes() == 0 {
             return Ok(None);
         }
@@ -274,7 +266,7 @@ impl MemoryShares {
     /// # Errors
     /// Device.
     pub(crate) fn room_for_cache(&self, device: &Device, left_free: u64) -> Result<u64> {
-        let state = self.state();
+        let state = self.state.lock();
         let free = state.free_bytes(device)?;
         let room = |free| state.room(MemoryUser::Tasks, None, free);
         Ok(free.map_or(u64::MAX, |free| room(free).saturating_sub(left_free)))
@@ -303,7 +295,7 @@ impl MemoryShares {
         task_bytes: u64,
         cancel: &CancelToken,
     ) -> Result<Reservation> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         state.waiting.push_back(Waiting {
@@ -334,7 +326,7 @@ impl MemoryShares {
                 let missing = state.promised_bytes().saturating_sub(free);
                 drop(state);
                 self.take_idle(missing);
-                state = self.state();
+                state = self.state.lock();
             }
             let waited = self.changed.wait_timeout(state, CANCEL_POLL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -359,7 +351,7 @@ impl MemoryShares {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.shares.state();
+        let mut state = self.shares.state.lock();
         state
             .granted
             .retain(|granted| granted.number != self.number);

@@ -1,15 +1,14 @@
 //! Measures the times of a task's stages.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Resource, Result, StageTime, thread_cpu};
+use rockmill_core::{Lock, Resource, Result, StageTime, thread_cpu};
 
 use super::stream::Stream;
 
 /// Stage times that several threads add to.
 #[derive(Debug, Default)]
-pub struct Stages(Mutex<Sums>);
+pub struct Stages(Lock<Sums>);
 
 #[derive(Debug, Default)]
 struct Sums {
@@ -26,7 +25,7 @@ impl Stages {
             seconds,
             bytes,
         };
-        StageTime::add_all(&mut self.lock().stages, &[time]);
+        StageTime::add_all(&mut self.0.lock().stages, &[time]);
     }
 
     /// Runs `work` and adds its time on the calling thread.
@@ -47,17 +46,13 @@ impl Stages {
     pub fn count_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = thread_cpu();
         let done = work();
-        self.lock().cpu += thread_cpu().saturating_sub(before);
+        self.0.lock().cpu += thread_cpu().saturating_sub(before);
         done
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sums> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All stages, and the processor time of threads other than the caller's.
     pub fn take(&self) -> (Vec<StageTime>, Duration) {
-        let sums = std::mem::take(&mut *self.lock());
+        let sums = std::mem::take(&mut *self.0.lock());
         (sums.stages, sums.cpu)
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::{Error, Result};
+use rockmill_core::{Error, Lock, Result};
 
 use super::device_arena::{Allocation, DeviceArena};
 use super::regions::ALIGNMENT;
@@ -17,7 +17,7 @@ use crate::driver::{CopyKind, Download, MemoryUser, Stream};
 pub struct TaskArena {
     device_arena: Arc<DeviceArena>,
     user: MemoryUser,
-    taken: Mutex<TaskAllocations>,
+    taken: Lock<TaskAllocations>,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl TaskArena {
         Arc::new(Self {
             device_arena: Arc::clone(device_arena),
             user,
-            taken: Mutex::new(TaskAllocations {
+            taken: Lock::new(TaskAllocations {
                 allocations: vec![allocation],
                 used: 0,
             }),
@@ -48,7 +48,7 @@ impl TaskArena {
 
     /// Takes `bytes`.
     fn take(&self, bytes: u64) -> Result<*mut u8> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let left = taken.allocations.last().map_or(0, Allocation::len) - taken.used;
         if bytes > left {
             let more = self.device_arena.take_now(self.user, bytes)?;

@@ -12,9 +12,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, OnceLock, PoisonError, Weak};
 
-use rockmill_core::{CancelToken, DeclineReason, Error, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, Lock, Result};
 
 use super::owned_regions::OwnedRegions;
 use super::regions::ALIGNMENT;
@@ -38,7 +38,7 @@ const LEFT_BY_CACHE: u64 = 8;
 #[derive(Debug)]
 pub struct DeviceArena {
     device: Device,
-    state: Mutex<State>,
+    state: Lock<State>,
     changed: Condvar,
     /// The cache that gives memory back to tasks.
     cache: OnceLock<Weak<FileCache>>,
@@ -105,7 +105,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         self.device_arena.device.allow(self.memory, self.len);
-        let mut state = self.device_arena.state();
+        let mut state = self.device_arena.state.lock();
         let mut given_back = Vec::new();
         if state.regions.put_back(self.memory.addr(), self.len) {
             // After an error, the next allocation reports it.
@@ -142,7 +142,7 @@ impl DeviceArena {
         let max_bytes = max_bytes.unwrap_or(usual_bytes);
         let device_arena = Arc::new(Self {
             device: device.clone(),
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 max_bytes,
                 usual_bytes,
                 limit_bytes: u64::MAX,
@@ -170,7 +170,7 @@ impl DeviceArena {
 
     /// Frees at least `bytes` bytes of regions without tasks, or all of these. Returns how many.
     pub fn give_back_regions(&self, bytes: u64) -> u64 {
-        let given_back = self.state().regions.take_idle(bytes);
+        let given_back = self.state.lock().regions.take_idle(bytes);
         self.release(given_back)
     }
 
@@ -185,19 +185,15 @@ impl DeviceArena {
         bytes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Maximum bytes of all tasks.
     pub fn max_bytes(&self) -> u64 {
-        self.state().max_bytes
+        self.state.lock().max_bytes
     }
 
     /// Sets the budget to `bytes`; `None`: to the usual share of the device's memory. Tasks that hold more continue.
     /// [`DeviceArena::trim`] frees what the cache has beyond it.
     pub fn limit(&self, bytes: Option<u64>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.max_bytes = bytes.unwrap_or(state.usual_bytes);
         drop(state);
         self.changed.notify_all();
@@ -205,7 +201,7 @@ impl DeviceArena {
 
     /// Bytes allocated on the device.
     pub fn bytes(&self) -> u64 {
-        self.state().bytes()
+        self.state.lock().bytes()
     }
 
     /// Waits for `bytes` contiguous bytes.
@@ -227,7 +223,7 @@ impl DeviceArena {
         bytes: u64,
         cancel: &CancelToken,
     ) -> Result<Allocation> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.waiting.push_back(ticket);
@@ -241,7 +237,7 @@ impl DeviceArena {
                     Ok(Placed::IfCacheGives(missing)) => {
                         drop(state);
                         let given = self.take_from_cache(missing);
-                        state = self.state();
+                        state = self.state.lock();
                         if given > 0 {
                             continue;
                         }
@@ -269,7 +265,7 @@ impl DeviceArena {
     pub fn take_now(self: &Arc<Self>, user: MemoryUser, bytes: u64) -> Result<Allocation> {
         // While a load waits for memory, tasks that run still get what they need.
         loop {
-            let placed = self.place_beside(&mut self.state(), user, bytes, 0)?;
+            let placed = self.place_beside(&mut self.state.lock(), user, bytes, 0)?;
             let given = match placed {
                 Placed::Here(allocation) => return Ok(allocation),
                 Placed::IfCacheGives(missing) => self.take_from_cache(missing),
@@ -299,7 +295,7 @@ impl DeviceArena {
     pub fn take_for_cache(self: &Arc<Self>, bytes: u64, chunk_bytes: u64) -> Placed {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let max_bytes = self.max_cache_bytes();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.waiting.is_empty() || state.excess_of_cache(max_bytes) > 0 {
             // The cache must shrink, or tasks need the memory.
             return Placed::Later;
@@ -335,34 +331,34 @@ impl DeviceArena {
     /// Frees what the cache has beyond its limit, and beyond the budget beside what tasks hold. The device may wait for all
     /// kernels that run.
     pub fn trim(&self) {
-        let state = self.state();
+        let state = self.state.lock();
         let mut excess = state.excess_of_cache(self.max_cache_bytes());
         let of_budget = state.bytes().saturating_sub(state.max_bytes);
         drop(state);
         if excess > 0 && of_budget > 0 {
             self.give_back_regions(of_budget);
-            excess = self.state().excess_of_cache(self.max_cache_bytes());
+            excess = self.state.lock().excess_of_cache(self.max_cache_bytes());
         }
         // Several threads may do this at a time, and each frees what is too much then.
         while excess > 0 && self.take_from_cache(1) > 0 {
-            excess = self.state().excess_of_cache(self.max_cache_bytes());
+            excess = self.state.lock().excess_of_cache(self.max_cache_bytes());
         }
     }
 
     /// Addresses of the regions of the cache, ascending, each with the bytes that are allocated there.
     pub fn cache_regions(&self) -> Vec<(Range<usize>, u64)> {
-        self.state().cache_regions.addresses()
+        self.state.lock().cache_regions.addresses()
     }
 
     /// Gives regions in which the cache has nothing back to the device. Returns their bytes.
     pub fn release_cache_regions(&self) -> u64 {
-        let idle = self.state().cache_regions.take_idle(u64::MAX);
+        let idle = self.state.lock().cache_regions.take_idle(u64::MAX);
         self.release(idle)
     }
 
     /// Leaves the region of a chunk to a device that has failed: it may still write there.
     pub fn lose(&self, chunk: &Allocation) {
-        let lost = self.state().cache_regions.remove(chunk.memory.addr());
+        let lost = self.state.lock().cache_regions.remove(chunk.memory.addr());
         std::mem::forget(lost);
     }
 

@@ -1,9 +1,9 @@
 //! Resources that tasks use in turn, and that are created once.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 
-use rockmill_core::{CancelToken, Error, Result};
+use rockmill_core::{CancelToken, Error, Lock, Result};
 
 use crate::driver::{CANCEL_POLL, Stream};
 
@@ -23,7 +23,7 @@ impl Poolable for Stream {
 #[derive(Debug)]
 pub struct ResourcePool<T> {
     most: usize,
-    resources: Mutex<Resources<T>>,
+    resources: Lock<Resources<T>>,
     changed: Condvar,
 }
 
@@ -43,7 +43,7 @@ impl<T: Poolable> ResourcePool<T> {
         };
         Arc::new(Self {
             most: most.max(1),
-            resources: Mutex::new(resources),
+            resources: Lock::new(resources),
             changed: Condvar::new(),
         })
     }
@@ -51,12 +51,6 @@ impl<T: Poolable> ResourcePool<T> {
     /// Maximum number of resources.
     pub fn most(&self) -> usize {
         self.most
-    }
-
-    fn resources(&self) -> MutexGuard<'_, Resources<T>> {
-        self.resources
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a free resource, or creates one with `make`, or waits if the maximum exists.
@@ -69,7 +63,7 @@ impl<T: Poolable> ResourcePool<T> {
             pool: Arc::clone(self),
             resource: Some(resource),
         };
-        let mut resources = self.resources();
+        let mut resources = self.resources.lock();
         loop {
             if let Some(resource) = resources.idle.pop() {
                 return Ok(pooled(resource));
@@ -88,12 +82,12 @@ impl<T: Poolable> ResourcePool<T> {
     }
 
     fn put(&self, resource: T) {
-        self.resources().idle.push(resource);
+        self.resources.lock().idle.push(resource);
         self.changed.notify_one();
     }
 
     fn discard(&self) {
-        self.resources().made -= 1;
+        self.resources.lock().made -= 1;
         self.changed.notify_one();
     }
 }

@@ -1,8 +1,8 @@
 //! Device memory of tables that exist at the same time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_core::{Error, ErrorKind, Lock, Result};
 
 use super::table::DeviceTable;
 use crate::driver::{Device, DeviceMemory, MemoryUser, Reservation};
@@ -14,7 +14,7 @@ const UNIT: u64 = 256;
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug, Default)]
@@ -43,18 +43,18 @@ impl Budget {
     pub fn new(most: u64) -> Self {
         Self {
             most,
-            state: Mutex::default(),
+            state: Lock::default(),
         }
     }
 
     /// Remaining bytes.
     pub fn left(&self) -> u64 {
-        self.most.saturating_sub(self.state().taken)
+        self.most.saturating_sub(self.state.lock().taken)
     }
 
     /// Takes memory of a reservation while that lives.
     pub fn draw_on(&self, reservation: &Arc<Reservation>) {
-        self.state().reservation = Arc::downgrade(reservation);
+        self.state.lock().reservation = Arc::downgrade(reservation);
     }
 
     /// At least `bytes` bytes of uninitialised memory, and at least a word.
@@ -62,7 +62,7 @@ impl Budget {
     /// # Errors
     /// Device if less is left, or the device does not have it.
     pub fn take(self: &Arc<Self>, device: &Device, bytes: u64) -> Result<Part> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let needed = state.taken.saturating_add(bytes);
         let len = bytes
             .checked_add(DeviceTable::READ_BEHIND)
@@ -97,10 +97,6 @@ impl Budget {
             counted,
             budget: Arc::clone(self),
         })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +135,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let mut state = self.budget.state();
+        let mut state = self.budget.state.lock();
         state.taken -= self.counted;
         state.spare.extend(self.memory.take());
     }

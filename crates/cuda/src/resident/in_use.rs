@@ -1,10 +1,10 @@
 //! Keeps values alive until kernels on the caller's streams have used them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::Result;
+use rockmill_core::{Lock, Result};
 
 use super::lookup::CallerStream;
 use crate::driver::{Device, Event};
@@ -13,7 +13,7 @@ use crate::driver::{Device, Event};
 #[derive(Debug)]
 pub struct InUse<T> {
     device: Device,
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl<T> InUse<T> {
     pub fn new(device: &Device) -> Self {
         Self {
             device: device.clone(),
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 kept: VecDeque::new(),
                 num_kept: 0,
                 done: Vec::new(),
@@ -63,7 +63,7 @@ impl<T> InUse<T> {
         if unsafe { self.device.captures(stream.as_ptr()) }? {
             return Ok(false);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.sweep();
         let event = state.event(&self.device)?;
         // SAFETY: as above.
@@ -75,7 +75,7 @@ impl<T> InUse<T> {
 
     /// Keeps a value for as long as `self` lives.
     pub fn keep_for_good(&self, value: &Arc<T>) {
-        self.state().unknown.push(Arc::clone(value));
+        self.state.lock().unknown.push(Arc::clone(value));
     }
 
     /// Waits until the streams have reached the ends for which values were kept so far.
@@ -86,9 +86,9 @@ impl<T> InUse<T> {
         /// Pause between two looks at the events.
         const PAUSE: Duration = Duration::from_micros(20);
         let _current = self.device.make_current()?;
-        let end = self.state().num_kept;
+        let end = self.state.lock().num_kept;
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.sweep();
             let num_done = state.num_kept - state.kept.len() as u64;
             match state.kept.front() {
@@ -106,13 +106,9 @@ impl<T> InUse<T> {
         let Ok(_current) = self.device.make_current() else {
             return Vec::new();
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.sweep();
         std::mem::take(&mut state.done)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

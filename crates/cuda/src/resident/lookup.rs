@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rockmill_core::{Error, ErrorKind, Result};
@@ -444,7 +443,7 @@ impl DeviceTable {
             offsets.push(bytes.len() as u64);
         }
         let _current = self.device.make_current()?;
-        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = self.stream.lock();
         let stream = &*stream;
         let n = keys.len();
         let key_memory = self.upload(&bytes, stream)?;

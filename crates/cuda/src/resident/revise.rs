@@ -46,7 +46,7 @@ impl DeviceTable {
             totals: scratch.cast(),
         };
         complete(&mut args);
-        let stream = self.stream();
+        let stream = self.stream.lock();
         let mut totals = [InsertTotals::default()];
         let mut run = || {
             // SAFETY: the scratch memory lives until the stream has been waited for, and no other code has it.
@@ -67,7 +67,7 @@ impl DeviceTable {
         ranges: &[KeyRange],
         table: &Self,
     ) -> Result<()> {
-        let ranges = Ranges::new(ranges, &self.budget, &self.device, &self.stream())?;
+        let ranges = Ranges::new(ranges, &self.budget, &self.device, &self.stream.lock())?;
         // SAFETY: the slots are those of the tables, and the arguments that the stage uses are set.
         let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.erase_missing(args) };
         let totals = self.go_through(stage, |args| {
@@ -96,7 +96,7 @@ impl DeviceTable {
             args.num_chunks = dead.states.len() as u64;
             args.records = dead.to;
         })?;
-        let mut held = self.held();
+        let mut held = self.held.lock();
         for (chunk, state) in dead.chunks.iter().zip(&dead.states) {
             if state.moves == 1 {
                 held.chunks.retain(|other| !Arc::ptr_eq(other, chunk));
@@ -109,7 +109,7 @@ impl DeviceTable {
 
     /// The chunks in which a quarter is dead, with memory for their live records; `None` without memory.
     fn dead_chunks(&self) -> Result<Option<DeadChunks>> {
-        let mut chunks = self.held().chunks.clone();
+        let mut chunks = self.held.lock().chunks.clone();
         chunks.sort_by_key(|chunk| chunk.as_ptr().addr());
         let Some(mut states) = self.measured(&chunks)? else {
             return Ok(None);
@@ -159,7 +159,7 @@ impl DeviceTable {
             args.chunks = part.as_ptr().cast();
             args.num_chunks = states.len() as u64;
         })?;
-        let stream = self.stream();
+        let stream = self.stream.lock();
         // SAFETY: the part was allocated for as many states, which are plain numbers.
         let copied = unsafe { stream.download(&mut [download(&part, &mut states)]) };
         settled(&stream, copied)?;
@@ -173,7 +173,7 @@ impl DeviceTable {
             return Ok(None);
         };
         let _current = self.device.make_current()?;
-        let stream = self.stream();
+        let stream = self.stream.lock();
         // SAFETY: the part is as long, and lives until the stream has been waited for.
         let copied = unsafe { stream.upload(part.as_ptr(), states.as_ptr().cast(), bytes) };
         settled(&stream, copied)?;

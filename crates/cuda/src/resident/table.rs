@@ -1,9 +1,9 @@
 //! A table: its slots, and the memory of its records.
 
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::{Error, ErrorKind, KeyRange, ResidentTable, Result};
+use rockmill_core::{Error, ErrorKind, KeyRange, Lock, ResidentTable, Result};
 
 use super::budget::{Budget, Part};
 use super::ranges::Ranges;
@@ -66,11 +66,11 @@ pub struct DeviceTable {
     buckets: u64,
     seed: u64,
     hash_mask: u64,
-    held: Mutex<TableState>,
+    pub(super) held: Lock<TableState>,
     /// For kernels that process slots: their totals, and a number. The holder of the stream may use it.
     pub(super) scratch: Arc<Part>,
     /// For copies to the host and back. Tables that are derived from others share it.
-    pub(super) stream: Arc<Mutex<Stream>>,
+    pub(super) stream: Arc<Lock<Stream>>,
 }
 
 /// Records are never changed, so a derived table shares those of its base.
@@ -119,7 +119,7 @@ impl DeviceTable {
             scratch: Arc::new(budget.take(device, scratch as u64)?),
             device: device.clone(),
             budget,
-            held: Mutex::new(TableState {
+            held: Lock::new(TableState {
                 contents: TableContents {
                     slot_bytes: slots.len() + outside.len(),
                     ..TableContents::default()
@@ -131,7 +131,7 @@ impl DeviceTable {
             buckets: buckets(settings.keys),
             seed: settings.seed,
             hash_mask: settings.hash_mask,
-            stream: Arc::new(Mutex::new(stream)),
+            stream: Arc::new(Lock::new(stream)),
         };
         table.clear(&table.slots)?;
         Ok(table)
@@ -154,7 +154,7 @@ impl DeviceTable {
     /// Device if both may not take that much memory, or the device does not have it.
     pub(super) fn copied(&self, outside: &[KeyRange]) -> Result<Self> {
         let _current = self.device.make_current()?;
-        let stream = self.stream();
+        let stream = self.stream.lock();
         let outside = Ranges::new(outside, &self.budget, &self.device, &stream)?;
         let slots = self.budget.take(&self.device, self.slots.len())?;
         let (to, from) = (slots.as_ptr(), self.slots.as_ptr());
@@ -162,7 +162,7 @@ impl DeviceTable {
         // the source.
         let copied = unsafe { stream.copy(CopyKind::Inside, to, from, self.slots.len() as usize) };
         settled(&stream, copied)?;
-        Ok(self.successor(slots, outside, self.held().clone()))
+        Ok(self.successor(slots, outside, self.held.lock().clone()))
     }
 
     /// A table with the same records and slots for `keys` keys, without slots of deleted keys. `seed` is the seed of
@@ -174,14 +174,14 @@ impl DeviceTable {
         let _current = self.device.make_current()?;
         let outside = self.outside.clone();
         let slots = self.empty_part(Self::slot_bytes(keys))?;
-        let mut table = self.successor(slots, outside, self.held().clone());
+        let mut table = self.successor(slots, outside, self.held.lock().clone());
         (table.buckets, table.seed) = (buckets(keys), seed);
         // SAFETY: the slots are those of the tables.
         let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.rehash(args) };
         let totals = self.go_through(stage, |args| {
             args.table = table.as_kernels_see_it();
         })?;
-        let mut held = table.held();
+        let mut held = table.held.lock();
         held.gone = 0;
         held.contents.left_over = totals.left_over;
         drop(held);
@@ -199,7 +199,7 @@ impl DeviceTable {
             buckets: self.buckets,
             seed: self.seed,
             hash_mask: self.hash_mask,
-            held: Mutex::new(held),
+            held: Lock::new(held),
             scratch: Arc::clone(&self.scratch),
             stream: Arc::clone(&self.stream),
         }
@@ -218,14 +218,10 @@ impl DeviceTable {
     /// Sets all bytes to 0.
     fn clear(&self, part: &Part) -> Result<()> {
         let _current = self.device.make_current()?;
-        let stream = self.stream();
+        let stream = self.stream.lock();
         // SAFETY: the part has `part.len()` bytes, and lives until the stream has been waited for.
         let filled = unsafe { stream.fill(part.as_ptr().cast(), 0, part.len() as usize) };
         settled(&stream, filled)
-    }
-
-    pub(super) fn stream(&self) -> MutexGuard<'_, Stream> {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether lookups need many buckets because too many slots are taken.
@@ -238,7 +234,7 @@ impl DeviceTable {
 
     /// Slots of keys, and of deleted keys.
     pub fn slots_taken(&self) -> u64 {
-        let held = self.held();
+        let held = self.held.lock();
         held.contents.keys + held.contents.needs_host + held.gone
     }
 
@@ -250,11 +246,7 @@ impl DeviceTable {
 
     /// Current contents of the table.
     pub fn contents(&self) -> TableContents {
-        self.held().contents
-    }
-
-    pub(super) fn held(&self) -> MutexGuard<'_, TableState> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().contents
     }
 
     /// The table in the kernels' form.
@@ -282,7 +274,7 @@ impl DeviceTable {
             let what = format!("slots have no room for the address {memory:p} of records");
             return Err(Error::new(ErrorKind::Device, what));
         }
-        let mut held = self.held();
+        let mut held = self.held.lock();
         held.contents.record_bytes += bytes;
         held.chunks.push(Arc::new(chunk));
         Ok(memory)
@@ -290,7 +282,7 @@ impl DeviceTable {
 
     /// Counts the rows of a task.
     pub(super) fn add(&self, rows: u64, totals: InsertTotals) {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         let contents = &mut held.contents;
         let values = rows.saturating_sub(totals.without + totals.needs_host_in);
         contents.keys = (contents.keys + values).saturating_sub(totals.values_out);

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rockmill_core::{Error, ErrorKind, Result};
+use rockmill_core::{Error, ErrorKind, Lock, Result};
 
 use super::changed::ChangedSet;
 use crate::driver::ffi::{self, RING_ABORTED, RingAnswer, RingRequest};
@@ -76,21 +76,21 @@ pub struct RequestQueue {
     /// States and numbers of slots, and behind them the word that ends a hold. Dropped before the pinned memory,
     /// because that waits for kernels and for copies that end holds, which write there.
     own: DeviceMemory,
-    shared: Mutex<PinnedBuffer>,
+    shared: Lock<PinnedBuffer>,
     parts: Parts,
     /// For each slot, the number of the last request that was read.
     seen: Vec<AtomicU32>,
-    free_pins: Mutex<Vec<usize>>,
+    free_pins: Lock<Vec<usize>>,
 }
 
 /// All queues of the process.
-static ALL: Mutex<Vec<Weak<RequestQueue>>> = Mutex::new(Vec::new());
+static ALL: Lock<Vec<Weak<RequestQueue>>> = Lock::new(Vec::new());
 
 /// Whether a kernel on the device may use a queue of the process.
 pub fn is_held(device: &Device) -> bool {
     // Dropping the last reference takes long, and must not happen under the lock.
     let all: Vec<_> = {
-        let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = ALL.lock();
         all.iter().filter_map(Weak::upgrade).collect()
     };
     (all.iter()).any(|queue| queue.device.is(device) && queue.is_held())
@@ -175,13 +175,13 @@ impl RequestQueue {
         let queue = Arc::new(Self {
             device: device.clone(),
             settings,
-            shared: Mutex::new(shared),
+            shared: Lock::new(shared),
             parts,
             seen: (0..n).map(|_| AtomicU32::default()).collect(),
             own,
-            free_pins: Mutex::new((0..HOLDS).rev().collect()),
+            free_pins: Lock::new((0..HOLDS).rev().collect()),
         });
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = ALL.lock();
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&queue));
         Ok(queue)
@@ -194,8 +194,7 @@ impl RequestQueue {
 
     /// Pinned memory in bytes.
     pub fn pinned_bytes(&self) -> u64 {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.len() as u64
+        self.shared.lock().len() as u64
     }
 
     /// The queue in the kernels' form.
@@ -229,7 +228,7 @@ impl RequestQueue {
     /// # Errors
     /// Device if there are too many.
     pub fn hold(&self) -> Result<RingPin> {
-        let mut free = self.free_pins();
+        let mut free = self.free_pins.lock();
         if free.is_empty() {
             free.extend(self.ended_holds());
         }
@@ -269,12 +268,6 @@ impl RequestQueue {
     pub fn is_held(&self) -> bool {
         let mut words = self.ended().iter();
         words.any(|word| word.load(Ordering::Acquire) == HELD)
-    }
-
-    fn free_pins(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
-        self.free_pins
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Words of ended holds without an owner.

@@ -2,9 +2,8 @@
 //! threads of the host, which receive raw blocks and send back compressed ones.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rockmill_core::{Error, Resource, Result};
+use rockmill_core::{Error, Lock, Resource, Result};
 use rockmill_format::compression::Compressor;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 
@@ -120,7 +119,7 @@ fn compress_on_host(
     }
     let workers = Workers {
         with,
-        waiting: Mutex::new(batches),
+        waiting: Lock::new(batches),
     };
     workers.run()?;
     let mut compressor = compressor(with)?;
@@ -164,12 +163,12 @@ fn compressor(with: Writing<'_>) -> Result<Compressor> {
 /// State shared by the compressing threads.
 struct Workers<'a> {
     with: Writing<'a>,
-    waiting: Mutex<VecDeque<Batch<'a>>>,
+    waiting: Lock<VecDeque<Batch<'a>>>,
 }
 
 impl<'a> Workers<'a> {
     fn run(&self) -> Result<()> {
-        let threads = WRITERS.min(self.waiting().len()).max(1);
+        let threads = WRITERS.min(self.waiting.lock().len()).max(1);
         std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads)
                 .filter_map(|_| {
@@ -200,7 +199,7 @@ impl<'a> Workers<'a> {
             let done = self.compress(batches, &mut compressor);
             if done.is_err() {
                 // The other threads may stop.
-                self.waiting().clear();
+                self.waiting.lock().clear();
                 return done;
             }
         }
@@ -208,14 +207,10 @@ impl<'a> Workers<'a> {
 
     /// At most as many batches as a ring has chunks, and fewer if the other threads would have none.
     fn next(&self) -> Vec<Batch<'a>> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let share = (waiting.len() / WRITERS).clamp(1, CHUNKS);
         let n = share.min(waiting.len());
         waiting.drain(..n).collect()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Batch<'a>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a ring only during this call, so other tasks get one soon.

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rockmill_core::{
     BlockWriter, Collected, ContentHash, DeletionCounts, Error, FileBody, FileCounts, FilterBlock,
-    IndexBlock, OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
+    IndexBlock, Lock, OutputFile, Resource, Result, SizeSample, SstFile, block_guard,
 };
 use rockmill_format::compression::{CompressionType, Compressor};
 use rockmill_format::filter::FilterBuilder;
@@ -60,8 +59,8 @@ pub fn store(
         memory,
         edges,
         raw_sums,
-        waiting: Mutex::new(images.iter().zip(files).collect()),
-        done: Mutex::new(Ok(Vec::new())),
+        waiting: Lock::new(images.iter().zip(files).collect()),
+        done: Lock::new(Ok(Vec::new())),
     };
     std::thread::scope(|scope| {
         for _ in 1..images.len().min(WRITERS) {
@@ -75,8 +74,7 @@ pub fn store(
         }
         context.work();
     });
-    let done = context.done.into_inner();
-    let mut files = done.unwrap_or_else(PoisonError::into_inner)?;
+    let mut files = context.done.into_inner()?;
     if files.len() != images.len() {
         return Err(Error::internal("a file was left out"));
     }
@@ -136,9 +134,9 @@ struct Store<'a> {
     edges: &'a [u8],
     /// Checksums of all data blocks before compression; empty if they were not compressed.
     raw_sums: &'a [u32],
-    waiting: Mutex<VecDeque<(&'a Image, NewFile)>>,
+    waiting: Lock<VecDeque<(&'a Image, NewFile)>>,
     /// Finished files, or the first error.
-    done: Mutex<Result<Vec<Stored>>>,
+    done: Lock<Result<Vec<Stored>>>,
 }
 
 /// How parts move from their chunks into the file.
@@ -195,8 +193,7 @@ impl Store<'_> {
     /// Writes files until none is left or an error occurs.
     fn work(&self) {
         loop {
-            let next = self.waiting.lock().map(|mut waiting| waiting.pop_front());
-            let Ok(Some((image, file))) = next else {
+            let Some((image, file)) = self.waiting.lock().pop_front() else {
                 return;
             };
             let stored = self
@@ -204,7 +201,7 @@ impl Store<'_> {
                 .cancel
                 .check()
                 .and_then(|()| self.store_file(image, file));
-            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut done = self.done.lock();
             match (stored, &mut *done) {
                 (Ok(file), Ok(files)) => files.push(file),
                 (Err(error), Ok(_)) => *done = Err(error),

@@ -37,12 +37,12 @@ impl State {
 impl Budget {
     /// Bytes that may be kept at most: half of the budget.
     pub fn max_reserved_bytes(&self) -> u64 {
-        self.state().max_reserved_bytes()
+        self.state.lock().max_reserved_bytes()
     }
 
     /// Bytes that may be kept in addition.
     pub fn room_for_reservations(&self) -> u64 {
-        self.state().room_for_reservations()
+        self.state.lock().room_for_reservations()
     }
 
     /// Reserves `bytes` if they are free now. Jobs may call this.
@@ -74,7 +74,7 @@ impl Budget {
                 bytes,
             }),
             _ => {
-                let state = self.state();
+                let state = self.state.lock();
                 let (all, most) = (
                     state.reserved_bytes.saturating_add(bytes),
                     state.max_reserved_bytes(),

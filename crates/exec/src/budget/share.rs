@@ -84,7 +84,7 @@ impl JobRef {
 
     /// Bytes that the job has allocated so far and keeps until it ends, without the memory of its tasks.
     pub fn held_bytes(&self) -> u64 {
-        self.budget.state().held_bytes(self.job)
+        self.budget.state.lock().held_bytes(self.job)
     }
 
     /// Waits for the memory of one task, which the job then keeps until it ends. The caller has opened the inputs, so
@@ -115,7 +115,7 @@ impl JobRef {
 
     /// Number of the job's tasks that fit into memory at once if no other job holds any.
     pub(crate) fn tasks_in_memory(&self) -> usize {
-        self.budget.state().tasks_in_memory(self.job)
+        self.budget.state.lock().tasks_in_memory(self.job)
     }
 
     /// Waits until a task may run on one of `candidates`. Returns `None` if all tasks have begun or the job has ended.

@@ -55,7 +55,7 @@ pub(super) fn waits<T>(request: impl FnOnce(&CancelToken) -> Result<T>) -> bool 
 
 /// Waits until that many requests wait.
 pub(super) fn queue_of(budget: &Arc<Budget>, wishes: usize) {
-    while budget.state().waiting() != wishes {
+    while budget.state.lock().waiting() != wishes {
         std::thread::yield_now();
     }
 }
@@ -66,16 +66,17 @@ fn memory_is_given_back() {
     let job = admitted(&budget, 10, 40);
     assert_eq!(job.tasks_in_memory(), 2);
     let (first, second) = (task(&job), task(&job));
-    assert_eq!(budget.state().used_bytes(), 90);
+    assert_eq!(budget.state.lock().used_bytes(), 90);
     assert!(
         waits(|cancel| job.grant(&[CPU], cancel)),
         "a third does not fit"
     );
     drop(second);
     drop(first);
-    assert_eq!(budget.state().used_bytes(), 50, "one task stays the job's");
+    let used = budget.state.lock().used_bytes();
+    assert_eq!(used, 50, "one task stays the job's");
     drop(job);
-    assert_eq!(budget.state().used_bytes(), 0);
+    assert_eq!(budget.state.lock().used_bytes(), 0);
 }
 
 #[test]
@@ -183,11 +184,11 @@ fn nothing_is_kept_for_a_job_that_must_wait_for_another_to_end() {
 fn slots_go_round() {
     let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let (a, b) = (admitted(&budget, 0, 10), admitted(&budget, 0, 10));
-    let order = Mutex::new(Vec::new());
+    let order = Lock::new(Vec::new());
     let running = task(&a);
     let take = |job: &JobShare, name| {
         let grant = task(job);
-        order.lock().expect("no panic").push(name);
+        order.lock().push(name);
         drop(grant);
     };
     std::thread::scope(|scope| {
@@ -199,7 +200,7 @@ fn slots_go_round() {
         queue_of(&budget, 3);
         drop(running);
     });
-    assert_eq!(*order.lock().expect("no panic"), ["a", "b", "a again"]);
+    assert_eq!(*order.lock(), ["a", "b", "a again"]);
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn waiting_ends_when_cancelled() {
         let error = waiting.join().expect("no panic").expect_err("cancelled");
         assert_eq!(error.kind, ErrorKind::Cancelled);
     });
-    assert_eq!(budget.state().waiting(), 0);
+    assert_eq!(budget.state.lock().waiting(), 0);
 }
 
 #[test]
@@ -402,11 +403,11 @@ fn urgent_jobs_go_first_and_nobody_starves() {
     let budget = Arc::new(Budget::new(1, 100, SystemClock::shared()));
     let urgent = admitted_as(Priority::High, &budget, 0, 10);
     let idle = admitted_as(Priority::Low, &budget, 0, 10);
-    let order = Mutex::new(Vec::new());
+    let order = Lock::new(Vec::new());
     let running = task(&idle);
     let take = |job: &JobShare, name| {
         let grant = task(job);
-        order.lock().expect("no panic").push(name);
+        order.lock().push(name);
         drop(grant);
     };
     std::thread::scope(|scope| {
@@ -418,7 +419,7 @@ fn urgent_jobs_go_first_and_nobody_starves() {
         }
         drop(running);
     });
-    let order = std::mem::take(&mut *order.lock().expect("no panic"));
+    let order = std::mem::take(&mut *order.lock());
     assert_eq!(order, ["urgent", "urgent", "urgent", "idle"]);
 }
 

@@ -1,9 +1,9 @@
 //! One call of a backend, which may never return.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Lock, Result};
 
 use super::TaskRun;
 use crate::budget::{Abandoned, TaskGrant};
@@ -16,12 +16,12 @@ pub struct Call {
     pub(super) run: Arc<dyn TaskRun>,
     backend: Arc<dyn Backend>,
     stop: CancelToken,
-    gate: Mutex<Gate>,
+    gate: Lock<Gate>,
     pub(super) grant: TaskGrant,
     /// Time at which the call is abandoned; `None` for the CPU.
     deadline: Option<Deadline>,
     /// Time at which the call is abandoned because its job was cancelled.
-    grace_ends: Mutex<Option<Duration>>,
+    grace_ends: Lock<Option<Duration>>,
 }
 
 /// Time limit of a call.
@@ -75,10 +75,10 @@ impl Call {
             run,
             backend,
             stop: job.child(),
-            gate: Mutex::new(Gate::Open),
+            gate: Lock::new(Gate::Open),
             grant,
             deadline,
-            grace_ends: Mutex::default(),
+            grace_ends: Lock::default(),
         }
     }
 
@@ -98,15 +98,11 @@ impl Call {
     /// # Errors
     /// Cancelled if the call was abandoned; the errors of `work`.
     pub fn while_open<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let gate = self.gate();
+        let gate = self.gate.lock();
         match *gate {
             Gate::Abandoned(_) => Err(Error::cancelled()),
             Gate::Open | Gate::Returned => work(),
         }
-    }
-
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the call has a deadline.
@@ -123,22 +119,16 @@ impl Call {
         if !self.stop.is_cancelled() {
             return None;
         }
-        let mut grace_ends = self
-            .grace_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let ends = *grace_ends.get_or_insert(now + GRACE);
+        let ends = *self.grace_ends.lock().get_or_insert(now + GRACE);
         (now >= ends).then_some(Reason::JobCancelled)
     }
 
     /// Abandons the call, whose task holds `task_bytes`, unless it has returned or is creating a file. Calls `note` before
     /// the call's thread can find out. Returns whether the call was abandoned.
     pub(super) fn abandon(&self, task_bytes: u64, note: impl FnOnce()) -> bool {
-        let mut gate = match self.gate.try_lock() {
-            Ok(gate) => gate,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A file system may hang, and other calls have to be watched meanwhile.
-            Err(TryLockError::WouldBlock) => return false,
+        // A file system may hang, and other calls have to be watched meanwhile.
+        let Some(mut gate) = self.gate.try_lock() else {
+            return false;
         };
         let is_open = matches!(*gate, Gate::Open);
         if is_open {
@@ -153,7 +143,7 @@ impl Call {
     /// Records that the backend has returned, and releases the memory of an abandoned call. Returns false if the call
     /// had been abandoned.
     pub(super) fn mark_returned(&self) -> bool {
-        let mut gate = self.gate();
+        let mut gate = self.gate.lock();
         let abandoned = match &mut *gate {
             Gate::Abandoned(memory) => memory.take(),
             open => {

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
+
+use rockmill_core::Lock;
 
 use crate::dispatch::carried;
 use crate::niceness::niceness;
@@ -20,7 +22,7 @@ pub struct Pool(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Default)]
@@ -46,10 +48,6 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does work until none has arrived for [`IDLE`].
     fn serve(&self, niceness: i32, first: Work) {
         let mut next = Some(first);
@@ -60,7 +58,7 @@ impl Shared {
     }
 
     fn next(&self, niceness: i32) -> Option<Work> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let group = state.groups.entry(niceness).or_default();
         group.idle += 1;
         let arrived = Arc::clone(&group.arrived);
@@ -84,7 +82,7 @@ impl Pool {
     pub fn start(&self, work: Work) -> io::Result<()> {
         let work: Work = Box::new(carried(work));
         let niceness = niceness();
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         let group = state.groups.entry(niceness).or_default();
         if group.idle > group.work.len() {
             group.work.push_back(work);
@@ -102,7 +100,7 @@ impl Pool {
 impl Drop for Pool {
     /// Ends the idle threads.
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.is_closed = true;
         for group in state.groups.values() {
             group.arrived.notify_all();
@@ -128,7 +126,8 @@ mod tests {
         };
         pool.start(Box::new(tell)).expect("a thread");
         let found = receiver.recv().expect("the work is done");
-        while pool.0.state().groups.values().all(|group| group.idle == 0) {
+        let state = || pool.0.state.lock();
+        while state().groups.values().all(|group| group.idle == 0) {
             std::thread::yield_now();
         }
         found
@@ -166,14 +165,7 @@ mod tests {
         while Arc::strong_count(&shared) > 1 {
             std::thread::yield_now();
         }
-        assert_eq!(
-            shared
-                .state()
-                .groups
-                .values()
-                .map(|group| group.idle)
-                .sum::<usize>(),
-            0
-        );
+        let state = shared.state.lock();
+        assert!(state.groups.values().all(|group| group.idle == 0));
     }
 }

@@ -36,7 +36,7 @@ impl Set {
         let slots = self.shared.job.budget().slots();
         let room = slots.saturating_mul(self.shared.owned.devices.len() + host);
         loop {
-            let state = self.state();
+            let state = self.state.lock();
             let wanted = room.min(state.records.len()).min(at_once);
             let is_waiting = state.records.iter().any(Record::is_waiting);
             let has_ended = self.shared.owned.stop.is_cancelled();
@@ -60,7 +60,7 @@ impl Set {
         let threads = Arc::clone(&self.threads);
         let before = thread_cpu();
         let is_abandoned = self.run();
-        self.state().cpu += thread_cpu().saturating_sub(before);
+        self.state.lock().cpu += thread_cpu().saturating_sub(before);
         drop(self);
         if !is_abandoned {
             threads.thread_ended();
@@ -69,7 +69,7 @@ impl Set {
 
     /// Runs tasks on the thread that waits for them, because the system refuses to create another one.
     pub(super) fn run_here(self: &Arc<Self>) {
-        self.state().is_host_alone = true;
+        self.state.lock().is_host_alone = true;
         self.threads.running.fetch_add(1, Ordering::AcqRel);
         self.run();
         self.threads.thread_ended();
@@ -126,7 +126,7 @@ impl Set {
     /// Chooses a waiting task. A device gets only tasks that have not run; in its trial after a quarantine, the
     /// smallest.
     fn take(&self, is_device: bool, attempt: Option<EngineAttempt>) -> Option<usize> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let bytes = self.shared.owned.tasks.input_bytes();
         let is_trial = attempt.as_ref().is_some_and(EngineAttempt::is_trial);
         let records = state.records.iter().enumerate();
@@ -166,7 +166,7 @@ impl Set {
         if !self.may_run_on_cpu() {
             return devices.map(|entry| self.candidate(entry.number)).collect();
         }
-        let state = self.state();
+        let state = self.state.lock();
         let is_failed = |record: &Record| matches!(record.phase, Phase::Failed);
         // Failed tasks come first, on the CPU: the sooner the CPU has run one, the sooner it is known whether the
         // device is to blame.
@@ -206,7 +206,7 @@ impl Set {
             self.emit(Event::Moved { device });
         }
         let is_again = {
-            let record = &mut self.state().records[task];
+            let record = &mut self.state.lock().records[task];
             record.device = device;
             record.failed.is_some()
         };
@@ -234,7 +234,7 @@ impl Set {
         let stop = &self.shared.owned.stop;
         let backend = Arc::clone(backend);
         let call = Arc::new(Call::new(Arc::clone(&run), backend, stop, grant, deadline));
-        self.state().records[task].phase = Phase::Called(Arc::clone(&call));
+        self.state.lock().records[task].phase = Phase::Called(Arc::clone(&call));
         let result = catch_unwind(AssertUnwindSafe(|| run.run(&call)));
         if !call.mark_returned() {
             if let Some(entry) = entry {
@@ -243,24 +243,24 @@ impl Set {
             return Ok(Next::Abandoned);
         }
         // The record must not keep the call, whose grant ends here: an abandoned call may keep the record.
-        self.state().records[task].phase = Phase::Begun;
+        self.state.lock().records[task].phase = Phase::Begun;
         let done = result
             .unwrap_or_else(|_| Err(panicked()))
             .and_then(|report| {
-                self.state().records[task].phase = Phase::Made(Box::new(report.clone()));
+                self.state.lock().records[task].phase = Phase::Made(Box::new(report.clone()));
                 run.complete(report, &self.handle())
             });
         run.end();
         match done {
             Err(error) if !self.may_run_on_cpu() => {
-                let attempt = self.state().records[task].attempt.take();
+                let attempt = self.state.lock().records[task].attempt.take();
                 if let Some(attempt) = attempt.filter(|_| tasks.blames_device(&error)) {
                     self.distrust(device, &attempt, &error);
                 }
                 return Err(error);
             }
             Err(error) if entry.is_some() && is_device_trouble(&error) => {
-                self.state().records[task].fails(error);
+                self.state.lock().records[task].fails(error);
                 self.shared.job.add_task();
             }
             Err(error) => return Err(error),
@@ -268,7 +268,7 @@ impl Set {
             // Tasks of views would distort the times of scans.
             Ok(()) if !self.may_run_on_cpu() => {
                 // The trial after a quarantine ends here, and not with the whole load.
-                if let Some(attempt) = self.state().records[task].attempt.take() {
+                if let Some(attempt) = self.state.lock().records[task].attempt.take() {
                     attempt.worked();
                 }
             }
@@ -307,7 +307,7 @@ impl Set {
     /// now, because before, the input might have caused it.
     fn was_redone(&self, task: usize) {
         let (failed, attempt) = {
-            let record = &mut self.state().records[task];
+            let record = &mut self.state.lock().records[task];
             (record.failed.take(), record.attempt.take())
         };
         let Some((device, error)) = failed else {

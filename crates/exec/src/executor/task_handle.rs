@@ -1,10 +1,10 @@
 //! The handle of a job's tasks: waits for them, and watches their calls meanwhile.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rockmill_core::{Error, Result, TaskReport};
+use rockmill_core::{Error, Lock, Result, TaskReport};
 use rockmill_storage::clock::{CANCEL_POLL, Signal};
 
 use super::Event;
@@ -43,7 +43,7 @@ impl TaskHandle {
         };
         let set = Arc::new(Set {
             shared,
-            state: Mutex::new(state),
+            state: Lock::new(state),
             threads,
         });
         set.start_threads();
@@ -64,7 +64,7 @@ impl TaskHandle {
             set.watch();
             let is_running = set.start_threads();
             if set.threads.running() == 0 {
-                let mut state = set.state();
+                let mut state = set.state.lock();
                 if let Some(error) = state.error.take() {
                     // An abandoned call may keep the records long after the job has ended.
                     state.records.iter_mut().for_each(Record::release);
@@ -95,7 +95,7 @@ impl TaskHandle {
     /// That of `verified`, if no device other than the CPU is to blame.
     pub fn verdict(&self, task: usize, verified: Result<()>) -> Result<()> {
         let set = &self.0;
-        let mut state = set.state();
+        let mut state = set.state.lock();
         let record = &mut state.records[task];
         // If the CPU has run the task again, the attempt belongs to the device that failed.
         let attempt = record.attempt.take_if(|_| record.device != HOST);
@@ -134,7 +134,7 @@ impl TaskHandle {
 
     /// Returns the tasks in their order, after [`TaskHandle::wait`] has returned without an error.
     pub fn take(&self) -> Vec<FinishedTask> {
-        let records = std::mem::take(&mut self.0.state().records);
+        let records = std::mem::take(&mut self.0.state.lock().records);
         let made = records.into_iter().filter_map(|record| {
             let Phase::Made(report) = record.phase else {
                 return None;
@@ -150,12 +150,12 @@ impl TaskHandle {
 
     /// Returns the first reason why a device did not do all of the job.
     pub fn device_refused(&self) -> Option<String> {
-        self.0.state().device_refused.clone()
+        self.0.state.lock().device_refused.clone()
     }
 
     /// Returns the CPU time of the threads that have ended.
     pub fn cpu(&self) -> Duration {
-        self.0.state().cpu
+        self.0.state.lock().cpu
     }
 }
 
@@ -168,7 +168,7 @@ impl Set {
             _ => None,
         };
         let calls: Vec<_> = {
-            let state = self.state();
+            let state = self.state.lock();
             state
                 .records
                 .iter()
@@ -190,7 +190,7 @@ impl Set {
             call.run.end();
             let error = reason.error();
             let attempt = {
-                let record = &mut self.state().records[task];
+                let record = &mut self.state.lock().records[task];
                 record.fails(error.clone());
                 device = record.device;
                 record.attempt.take()

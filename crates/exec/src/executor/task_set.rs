@@ -1,11 +1,11 @@
 //! The tasks of one job while they run, and the threads that run them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{Backend, Error, TaskReport};
+use rockmill_core::{Backend, Error, Lock, TaskReport};
 use rockmill_storage::clock::{Clock, Signal};
 
 use super::call::Call;
@@ -32,7 +32,7 @@ pub struct Shared {
 
 pub struct Set {
     pub shared: Shared,
-    pub state: Mutex<State>,
+    pub state: Lock<State>,
     pub threads: Arc<Threads>,
 }
 
@@ -119,10 +119,6 @@ impl Record {
 }
 
 impl Set {
-    pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn handle(self: &Arc<Self>) -> TaskHandle {
         TaskHandle(Arc::clone(self))
     }
@@ -147,12 +143,12 @@ impl Set {
     }
 
     pub fn refused(&self, why: String) {
-        self.state().device_refused.get_or_insert(why);
+        self.state.lock().device_refused.get_or_insert(why);
     }
 
     pub fn fail(&self, error: Error) {
         self.emit(Event::Failed { error: &error });
-        self.state().error.get_or_insert(error);
+        self.state.lock().error.get_or_insert(error);
         self.shared.owned.stop.cancel();
         self.shared.job.end();
         self.threads.notify();

@@ -1,9 +1,10 @@
 //! The executor with tasks that compute nothing.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 
-use rockmill_core::{DeclineReason, ErrorKind, Footprint, Operator, ReadTask, Request, Support};
+use rockmill_core::{
+    DeclineReason, ErrorKind, Footprint, Lock, Operator, ReadTask, Request, Support,
+};
 use rockmill_format::compression::{CompressionType, Implementation};
 use rockmill_storage::clock::SystemClock;
 
@@ -52,8 +53,8 @@ struct Script {
     /// Result of the tasks on the CPU.
     on_cpu: Result<()>,
     may_run_on_cpu: bool,
-    let_go: Mutex<Receiver<()>>,
-    log: Mutex<Vec<String>>,
+    let_go: Lock<Receiver<()>>,
+    log: Lock<Vec<String>>,
 }
 
 struct Run {
@@ -78,22 +79,19 @@ impl Script {
             does: does.to_vec(),
             on_cpu,
             may_run_on_cpu: true,
-            let_go: Mutex::new(receiver),
-            log: Mutex::default(),
+            let_go: Lock::new(receiver),
+            log: Lock::default(),
         });
         (script, sender)
     }
 
     fn note(&self, what: String) {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(what);
+        self.log.lock().push(what);
     }
 
     /// Returns the log lines with this word, sorted.
     fn noted(&self, word: &str) -> Vec<String> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.log.lock();
         let mut found: Vec<_> = log
             .iter()
             .filter(|what| what.contains(word))
@@ -162,9 +160,8 @@ impl TaskRun for Run {
             Does::Refuse => Err(Error::new(ErrorKind::Unsupported, "it cannot")),
             Does::Panic => panic!("in the driver"),
             Does::Hang => {
-                let gate = self.script.let_go.lock();
                 // Until the sender is dropped.
-                let _ = gate.unwrap_or_else(PoisonError::into_inner).recv();
+                let _ = self.script.let_go.lock().recv();
                 assert!(call.stop().is_cancelled());
                 let made = call.while_open(|| Ok(()));
                 self.script.note(format!("late file: {}", made.is_ok()));

@@ -1,13 +1,14 @@
 //! Tables that have a description but cannot be read.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
+use rockmill_core::Lock;
 
 /// Makes statements that name one of these tables fail with the reason why it cannot be read.
 pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> Result<()> {
@@ -23,7 +24,7 @@ pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> 
     let (Some(catalog), Some(of_session)) = (catalog, schema) else {
         return plan_err!("the session has no default schema for the tables of MyRocks");
     };
-    let reasons = Mutex::new(reasons);
+    let reasons = Lock::new(reasons);
     let schema = Arc::new(RefusedTables {
         of_session,
         reasons,
@@ -37,22 +38,18 @@ pub fn register(session: &SessionContext, reasons: BTreeMap<String, String>) -> 
 pub struct RefusedTables {
     of_session: Arc<dyn SchemaProvider>,
     /// The reasons, by the tables' names.
-    reasons: Mutex<BTreeMap<String, String>>,
+    reasons: Lock<BTreeMap<String, String>>,
 }
 
 impl RefusedTables {
     /// Whether statements that name this table fail.
     pub fn has(&self, table: &str) -> bool {
-        self.reasons().contains_key(table)
+        self.reasons.lock().contains_key(table)
     }
 
     /// The session's own schema.
     pub fn of_session(&self) -> &dyn SchemaProvider {
         &*self.of_session
-    }
-
-    fn reasons(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,14 +60,14 @@ impl SchemaProvider for RefusedTables {
     }
 
     fn table_names(&self) -> Vec<String> {
-        let reasons = self.reasons();
+        let reasons = self.reasons.lock();
         let mut names = self.of_session.table_names();
         names.retain(|name| !reasons.contains_key(name));
         names
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if let Some(why) = self.reasons().get(name) {
+        if let Some(why) = self.reasons.lock().get(name) {
             return plan_err!("{why}");
         }
         self.of_session.table(name).await
@@ -81,7 +78,7 @@ impl SchemaProvider for RefusedTables {
         name: String,
         table: Arc<dyn TableProvider>,
     ) -> Result<Option<Arc<dyn TableProvider>>> {
-        self.reasons().remove(&name);
+        self.reasons.lock().remove(&name);
         self.of_session.register_table(name, table)
     }
 

@@ -6,11 +6,11 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use datafusion::error::Result;
-use rockmill_core::StatedOperator;
+use rockmill_core::{Lock, StatedOperator};
 use rockmill_scan::{Directory, Remote, ScanEngine, Snapshot, Version};
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ pub trait PinSnapshots: Debug + Send + Sync {
 
 /// Snapshots that are pinned.
 #[derive(Debug, Default)]
-pub(crate) struct PinnedSnapshots(Mutex<Vec<PinnedSnapshot>>);
+pub(crate) struct PinnedSnapshots(Lock<Vec<PinnedSnapshot>>);
 
 #[derive(Debug)]
 struct PinnedSnapshot {
@@ -93,17 +93,13 @@ struct PinnedSnapshot {
 }
 
 impl PinnedSnapshots {
-    fn lock(&self) -> MutexGuard<'_, Vec<PinnedSnapshot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The snapshot that has a version, if it is open.
     pub(crate) fn get(
         &self,
         location: &DatabaseLocation,
         version: &Version,
     ) -> Option<Arc<Snapshot>> {
-        let pinned = self.lock();
+        let pinned = self.0.lock();
         let mut pinned = pinned.iter();
         pinned.find_map(|pinned| {
             let is_same = pinned.location == *location && pinned.version == *version;
@@ -112,7 +108,7 @@ impl PinnedSnapshots {
     }
 
     fn add(&self, location: &DatabaseLocation, version: Version, snapshot: &Arc<Snapshot>) {
-        let mut pinned = self.lock();
+        let mut pinned = self.0.lock();
         pinned.retain(|pinned| pinned.snapshot.strong_count() > 0);
         pinned.push(PinnedSnapshot {
             location: location.clone(),

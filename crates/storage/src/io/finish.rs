@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{Error, Result};
+use rockmill_core::{Error, Lock, Result};
 
 use super::{JobIo, Stage};
 use crate::WritableFile;
@@ -130,7 +130,7 @@ impl TaskFiles {
 #[derive(Debug)]
 pub struct FinishQueue {
     max_waiting: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Lock<Waiting>,
     changed: Signal,
     clock: Arc<dyn Clock>,
 }
@@ -146,19 +146,15 @@ impl FinishQueue {
     pub fn new(max_waiting: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             max_waiting,
-            waiting: Mutex::default(),
+            waiting: Lock::default(),
             changed: Signal::default(),
             clock,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues a step, or returns it if the caller has to do it.
     pub fn offer(&self, step: Step) -> Option<Step> {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.is_closed || waiting.steps.len() >= self.max_waiting {
             return Some(step);
         }
@@ -170,7 +166,7 @@ impl FinishQueue {
 
     /// Returns the oldest step, if there is one.
     pub fn try_next(&self) -> Option<Step> {
-        self.lock().steps.pop_front()
+        self.waiting.lock().steps.pop_front()
     }
 
     /// Waits for a step; returns `None` once the queue is closed and empty.
@@ -179,7 +175,7 @@ impl FinishQueue {
         const LOOK: Duration = Duration::from_secs(60);
         loop {
             let seen = self.changed.seen();
-            let mut waiting = self.lock();
+            let mut waiting = self.waiting.lock();
             if let Some(step) = waiting.steps.pop_front() {
                 return Some(step);
             }
@@ -193,7 +189,7 @@ impl FinishQueue {
 
     /// Closes the queue for new steps; the queued ones are still handed out.
     pub fn close(&self) {
-        self.lock().is_closed = true;
+        self.waiting.lock().is_closed = true;
         self.clock.notify(&self.changed);
     }
 }

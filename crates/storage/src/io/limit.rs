@@ -1,10 +1,9 @@
 //! Rate limit in bytes per second, for reads and writes of all jobs of an engine together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, Result};
+use rockmill_core::{CancelToken, Lock, Result};
 
 use crate::clock::CANCEL_POLL;
 use crate::clock::Clock;
@@ -20,7 +19,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 pub struct RateLimiter {
     /// Bytes per second; 0 means no limit.
     bytes_per_second: AtomicU64,
-    account: Mutex<Account>,
+    account: Lock<Account>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +35,7 @@ impl RateLimiter {
     pub fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second: AtomicU64::new(bytes_per_second),
-            account: Mutex::default(),
+            account: Lock::default(),
         }
     }
 
@@ -75,7 +74,7 @@ impl RateLimiter {
         if rate == 0 {
             return None;
         }
-        let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut account = self.account.lock();
         let now = clock.now();
         let passed = now.saturating_sub(account.at).as_nanos() as i128;
         let burst = -rate * i128::from(BURST_NANOS);
@@ -99,7 +98,7 @@ mod tests {
 
     /// A clock whose time passes only in `pause`.
     #[derive(Debug, Default)]
-    struct Waited(Mutex<Duration>);
+    struct Waited(Lock<Duration>);
 
     impl Clock for Waited {
         fn now(&self) -> Duration {

@@ -1,9 +1,9 @@
 //! Latency of operations.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rockmill_core::Lock;
 use serde::{Deserialize, Serialize};
 
 /// Longest recorded time. Times are recorded in nanoseconds with an error of one per cent.
@@ -88,19 +88,18 @@ impl Times {
 
 /// One client's times since the last [`Recorder::take`].
 #[derive(Debug, Default)]
-pub struct Recorder(Mutex<Times>);
+pub struct Recorder(Lock<Times>);
 
 impl Recorder {
     /// Adds an operation.
     pub fn record(&self, kind: Kind, took: Duration) {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        times.record(kind, took);
+        self.0.lock().record(kind, took);
     }
 
     /// Takes the times; the client is blocked only for an exchange.
     pub fn take(&self) -> Times {
         let mut taken = Times::default();
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.0.lock();
         std::mem::swap(&mut *times, &mut taken);
         taken
     }

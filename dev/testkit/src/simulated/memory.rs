@@ -1,9 +1,9 @@
 //! The amount of a device's memory that tasks use.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use rockmill_core::{CancelToken, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, Error, ErrorKind, Lock, Result};
 
 use rockmill_storage::clock::CANCEL_POLL;
 use rockmill_storage::clock::{Clock, Signal};
@@ -12,7 +12,7 @@ use rockmill_storage::clock::{Clock, Signal};
 #[derive(Debug)]
 pub struct Memory {
     bytes: u64,
-    state: Mutex<State>,
+    state: Lock<State>,
     changed: Signal,
     clock: Arc<dyn Clock>,
 }
@@ -37,14 +37,10 @@ impl Memory {
     pub fn new(bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             bytes,
-            state: Mutex::default(),
+            state: Lock::default(),
             changed: Signal::default(),
             clock,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `bytes` are free.
@@ -61,7 +57,7 @@ impl Memory {
         loop {
             cancel.check()?;
             let seen = self.changed.seen();
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.line.front() == Some(&place.ticket) && state.used <= self.bytes - bytes {
                 state.used += bytes;
                 let memory = self;
@@ -73,7 +69,7 @@ impl Memory {
     }
 
     fn queue(&self) -> QueuePosition<'_> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let ticket = state.next;
         state.next += 1;
         state.line.push_back(ticket);
@@ -84,7 +80,7 @@ impl Memory {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
+        change(&mut self.state.lock());
         self.clock.notify(&self.changed);
     }
 }
@@ -145,7 +141,7 @@ mod tests {
     fn small_ones_do_not_pass_a_large_one_that_came_before() {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
         let (memory, never) = (Memory::new(100, Arc::clone(&clock)), CancelToken::new());
-        let order = Mutex::new(Vec::new());
+        let order = Lock::new(Vec::new());
         std::thread::scope(|scope| {
             for (begins, bytes) in [(0, 60), (1, 90), (2, 30), (3, 10)] {
                 let worker = Worker::new(&clock);
@@ -154,15 +150,15 @@ mod tests {
                     worker.run(|| {
                         clock.pause(Duration::from_secs(begins));
                         let held = memory.take(bytes, never).expect("not cancelled");
-                        order.lock().expect("no panic").push(bytes);
+                        order.lock().push(bytes);
                         clock.pause(Duration::from_secs(10));
                         drop(held);
                     });
                 });
             }
         });
-        let order = order.into_inner().expect("no panic");
+        let order = order.into_inner();
         assert_eq!(order[..2], [60, 90], "{order:?}");
-        assert!(memory.state().line.is_empty() && memory.state().used == 0);
+        assert!(memory.state.lock().line.is_empty() && memory.state.lock().used == 0);
     }
 }

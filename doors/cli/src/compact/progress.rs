@@ -1,11 +1,11 @@
 //! A progress bar over the bytes that Rockmill's subcompactions have processed.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use rockmill::Service;
+use rockmill_core::Lock;
 use rockmill_side_by_side::progress::bytes;
 use rockmill_terminal::output;
 
@@ -22,7 +22,7 @@ pub fn watch<T>(
     work: impl FnOnce(&dyn Fn(String)) -> T,
 ) -> T {
     let bar = bytes(expected_bytes);
-    let now = Mutex::new(String::new());
+    let now = Lock::new(String::new());
     let now = &now;
     thread::scope(|scope| {
         let (done, is_done) = mpsc::channel::<()>();
@@ -33,7 +33,7 @@ pub fn watch<T>(
                 let stats = service.stats();
                 shown.set_length(expected_bytes.max(stats.bytes_begun));
                 shown.set_position(stats.bytes_passed);
-                let mut what = locked(now).clone();
+                let mut what = now.lock().clone();
                 let returned = stats.jobs_declined + stats.jobs_failed;
                 if returned > 0 {
                     let jobs = output::count(returned as usize, "job", "jobs");
@@ -42,13 +42,9 @@ pub fn watch<T>(
                 shown.set_message(what);
             }
         });
-        let result = work(&|what| *locked(now) = what);
+        let result = work(&|what| *now.lock() = what);
         drop(done);
         bar.finish_and_clear();
         result
     })
-}
-
-fn locked(text: &Mutex<String>) -> MutexGuard<'_, String> {
-    text.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,9 @@
 //! Threads on which statements run, and a thread that waits for signals.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rockmill_core::Lock;
 use rockmill_terminal::outcome::Failure;
 use tokio::runtime::{Builder, Runtime};
 
@@ -17,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// Runtimes for statements, and one for signals and times, which no statement can keep busy.
 #[derive(Debug)]
 pub struct Threads {
-    statements: Mutex<Statements>,
+    statements: Lock<Statements>,
     /// Waits for signals and times.
     pub waiting: Runtime,
 }
@@ -39,15 +40,9 @@ impl Threads {
     pub fn new() -> Result<Self, Failure> {
         let waiting = Builder::new_current_thread().enable_all().build();
         Ok(Self {
-            statements: Mutex::default(),
+            statements: Lock::default(),
             waiting: waiting.map_err(refused)?,
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Statements> {
-        self.statements
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The runtime of the next statement.
@@ -55,7 +50,7 @@ impl Threads {
     /// # Errors
     /// Environment if the system refuses.
     pub fn statements(&self) -> Result<Arc<Runtime>, Failure> {
-        let mut statements = self.lock();
+        let mut statements = self.statements.lock();
         statements.end_idle();
         let runtime = match statements.current.take() {
             Some(runtime) => runtime,
@@ -67,7 +62,7 @@ impl Threads {
 
     /// Gives other threads to later statements, because a statement does not end.
     pub fn leave(&self) {
-        let mut statements = self.lock();
+        let mut statements = self.statements.lock();
         let current = statements.current.take();
         statements.left.extend(current);
     }
@@ -90,7 +85,7 @@ impl Drop for Threads {
     /// Waits for tasks that end soon. Operators of DataFusion may compute for long before they check whether they are
     /// stopped.
     fn drop(&mut self) {
-        let Statements { current, left } = std::mem::take(&mut *self.lock());
+        let Statements { current, left } = std::mem::take(&mut *self.statements.lock());
         if let Some(current) = current.and_then(Arc::into_inner) {
             current.shutdown_timeout(TIMEOUT);
         }
@@ -134,13 +129,13 @@ mod tests {
         threads.leave();
         let next = threads.statements().unwrap();
         assert!(!Arc::ptr_eq(&left, &next));
-        assert_eq!(threads.lock().left.len(), 1);
+        assert_eq!(threads.statements.lock().left.len(), 1);
         ends.send(()).unwrap();
         left.block_on(late).unwrap().unwrap();
         threads.waiting.block_on(wait_for_tasks(&left));
         drop(left);
         let again = threads.statements().unwrap();
         assert!(Arc::ptr_eq(&again, &next));
-        assert!(threads.lock().left.is_empty());
+        assert!(threads.statements.lock().left.is_empty());
     }
 }

@@ -15,7 +15,7 @@ fn take(device_arena: &Arc<DeviceArena>, bytes: u64) -> Allocation {
 }
 
 fn waits(device_arena: &Arc<DeviceArena>, bytes: u64) -> bool {
-    let state = &mut device_arena.state();
+    let state = &mut device_arena.state.lock();
     matches!(
         device_arena.place(state, MemoryUser::Tasks, bytes),
         Ok(Placed::Later)
@@ -96,15 +96,15 @@ fn a_region_that_is_too_small_makes_room_for_a_larger_one_once_it_is_idle() {
 fn who_waits_is_served_in_order_and_small_wishes_do_not_pass_by_large_ones() {
     let device_arena = device_arena(64 << 10);
     let held = take(&device_arena, 32 << 10);
-    let order = Mutex::new(Vec::new());
+    let order = Lock::new(Vec::new());
     let queue_of = |len| {
-        while device_arena.state().waiting.len() != len {
+        while device_arena.state.lock().waiting.len() != len {
             std::thread::yield_now();
         }
     };
     let wait_for = |bytes| {
         let allocation = take(&device_arena, bytes);
-        order.lock().expect("no panic").push(bytes);
+        order.lock().push(bytes);
         drop(allocation);
     };
     std::thread::scope(|scope| {
@@ -114,7 +114,7 @@ fn who_waits_is_served_in_order_and_small_wishes_do_not_pass_by_large_ones() {
         queue_of(2);
         drop(held);
     });
-    assert_eq!(*order.lock().expect("no panic"), [64 << 10, 1 << 10]);
+    assert_eq!(*order.lock(), [64 << 10, 1 << 10]);
 }
 
 /// A device with 1 MiB, which it reports like a GPU.
@@ -213,12 +213,12 @@ fn waiting_ends_when_cancelled() {
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| device_arena.take(1, &cancel).map(drop));
-        while device_arena.state().waiting.is_empty() {
+        while device_arena.state.lock().waiting.is_empty() {
             std::thread::yield_now();
         }
         cancel.cancel();
         let error = waiting.join().expect("no panic").expect_err("cancelled");
         assert_eq!(error.kind, ErrorKind::Cancelled);
     });
-    assert!(device_arena.state().waiting.is_empty());
+    assert!(device_arena.state.lock().waiting.is_empty());
 }
