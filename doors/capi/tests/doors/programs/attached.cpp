@@ -284,12 +284,6 @@ class Numeric : public rocksdb::Comparator {
   void FindShortSuccessor(std::string*) const override {}
 };
 
-class NoBackgroundError : public rocksdb::EventListener {
-  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
-    Check(false, "background error: " + status->ToString());
-  }
-};
-
 std::string Key(uint64_t number) {
   char key[16];
   snprintf(key, sizeof(key), "key%05llu", static_cast<unsigned long long>(number));
@@ -305,6 +299,14 @@ rocksdb::Options Quiet() {
   options.write_buffer_size = 256 << 10;
   options.listeners.push_back(std::make_shared<NoBackgroundError>());
   return options;
+}
+
+// A service that takes all jobs. Those with another number of threads have another engine.
+std::shared_ptr<rockmill::Service> Attached(rocksdb::Options* options, const std::string& threads) {
+  rocksdb::Status status;
+  auto service = rockmill::Attach(options, {{"min_job_bytes", "0"}, {"threads", threads}}, &status);
+  Check(status);
+  return service;
 }
 
 struct Side {
@@ -500,13 +502,9 @@ class History {
       if (to_bottom) {
         ::Compact(side.db.get());
       } else {
-        rocksdb::ColumnFamilyMetaData tree;
-        side.db->GetColumnFamilyMetaData(&tree);
-        std::vector<std::string> files;
-        for (const auto& file : tree.levels[0].files) files.push_back(file.name);
         rocksdb::CompactionOptions options;
         options.compression = rocksdb::kDisableCompressionOption;
-        if (!files.empty()) Check(side.db->CompactFiles(options, files, 1));
+        Check(CompactFiles(side.db.get(), side.db->DefaultColumnFamily(), 1, options));
       }
       calls[is_with] = side.calls->End();
     }
@@ -576,9 +574,7 @@ void PrefixesOfTheProgram(const std::string& folder) {
     auto options = Quiet();
     const auto halves = std::make_shared<Halves>();
     SetPrefixes(&options, halves, are_partitioned);
-    rocksdb::Status status;
-    const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "10"}}, &status);
-    Check(status);
+    const auto service = Attached(&options, "10");
     const auto done = Count(service->Stats(), "jobs_done"), failed = Declined(*service, "plugin-failed");
     auto db = Open(options, folder + "/prefixes" + std::to_string(are_partitioned));
     const auto write = [&] {
@@ -714,9 +710,7 @@ void FailuresAreDeclines(const std::string& folder) {
   auto failing = std::make_shared<Failing>();
   auto options = Quiet();
   options.merge_operator = failing;
-  rocksdb::Status status;
-  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "1"}}, &status);
-  Check(status);
+  const auto service = Attached(&options, "1");
   auto db = Open(options, folder + "/failing");
   for (const auto way : {Failing::Way::kFalse, Failing::Way::kThrow, Failing::Way::kLarge}) {
     for (int file = 0; file < 2; ++file) {
@@ -786,9 +780,7 @@ void WildFilters(const std::string& folder) {
   Wild filter;
   auto options = Quiet();
   options.compaction_filter = &filter;
-  rocksdb::Status status;
-  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "5"}}, &status);
-  Check(status);
+  const auto service = Attached(&options, "5");
   auto db = Open(options, folder + "/wild");
   filter.db = db.get();
   const auto write = [&] {
@@ -832,12 +824,8 @@ void WildFilters(const std::string& folder) {
   Check(Count(service->Stats(), "jobs_filtered_again") == again, service->Stats());
   // RocksDB announces no compaction of files.
   write();
-  rocksdb::ColumnFamilyMetaData tree;
-  db->GetColumnFamilyMetaData(&tree);
-  std::vector<std::string> files;
-  for (const auto& file : tree.levels[0].files) files.push_back(file.name);
   const uint64_t declined = Declined(*service, "compaction-filter");
-  Check(db->CompactFiles({}, files, 1));
+  Check(CompactFiles(db.get(), db->DefaultColumnFamily(), 1, {}));
   Check(Declined(*service, "compaction-filter") == declined + 1, service->Stats());
   Check(service->LastError().find("announces none of CompactFiles") != std::string::npos, service->LastError());
 }
@@ -858,9 +846,7 @@ void PickedCompressions(const std::string& folder) {
         options.compression = compression;
       }
     }
-    rocksdb::Status status;
-    if (is_with) service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "6"}}, &status);
-    Check(status);
+    if (is_with) service = Attached(&options, "6");
     auto db = Open(options, folder + (is_with ? "/picked" : "/picked without"));
     uint64_t key = 0;
     for (int file = 0; file < 14; ++file) {
@@ -916,9 +902,7 @@ void CollectorsThatAreNotRocksDbs(const std::string& folder) {
   auto options = Quiet();
   const auto own = std::make_shared<Signed>();
   options.table_properties_collector_factories = {own, rocksdb::NewCompactOnDeletionCollectorFactory(16, 12)};
-  rocksdb::Status status;
-  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "8"}}, &status);
-  Check(status);
+  const auto service = Attached(&options, "8");
   auto db = Open(options, folder + "/signed");
   const auto write = [&] {
     for (int file = 0; file < 2; ++file) {
@@ -962,9 +946,7 @@ void OperatorsWithRocksDbsName(const std::string& folder) {
       });
   auto options = Quiet();
   options.merge_operator = std::make_shared<Smallest>();
-  rocksdb::Status status;
-  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "1"}}, &status);
-  Check(status);
+  const auto service = Attached(&options, "1");
   auto db = Open(options, folder + "/smallest");
   Merges(db.get(), db->DefaultColumnFamily());
   Check(Count(service->Stats(), "jobs_done") == 1, service->Stats());
@@ -994,9 +976,7 @@ void FilesElsewhere(const std::string& folder) {
       const std::string path = folder + "/paths" + std::to_string(is_elsewhere) + std::to_string(is_of_family);
       const std::vector<rocksdb::DbPath> paths = {{path + (is_elsewhere ? "/files" : ""), uint64_t{1} << 40}};
       (is_of_family ? options.cf_paths : options.db_paths) = paths;
-      rocksdb::Status status;
-      const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "9"}}, &status);
-      Check(status);
+      const auto service = Attached(&options, "9");
       auto db = Open(options, path);
       for (int file = 0; file < 2; ++file) {
         Check(db->Put({}, "key", "value"));
@@ -1087,7 +1067,7 @@ void ComparatorsThatThrow(const std::string& folder) {
   auto options = Quiet();
   options.comparator = &throwing;
   options.listeners.push_back(std::make_shared<Arming>());
-  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "12"}});
+  const auto service = Attached(&options, "12");
   auto db = Open(options, folder + "/throws");
   for (const char* key : {"a", "b"}) {
     Check(db->Put({}, key, key));
@@ -1104,7 +1084,7 @@ void ComparatorsThatThrow(const std::string& folder) {
 void OthersAreDeclined(const std::string& folder) {
   auto options = Quiet();
   options.merge_operator = std::make_shared<Joined>(std::make_shared<Calls>());
-  const auto service = rockmill::Attach(&options, {{"min_job_bytes", "0"}, {"threads", "3"}});
+  const auto service = Attached(&options, "3");
   options.merge_operator = std::make_shared<Failing>();
   auto db = Open(options, folder + "/other");
   Merges(db.get(), db->DefaultColumnFamily());
@@ -1134,15 +1114,7 @@ void FamiliesThatAreMadeAnew(const std::string& folder) {
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   const auto open = [&] {
     handles.clear();
-#if ROCKMILL_ROCKSDB_SINCE(10, 0)
-    std::unique_ptr<rocksdb::DB> db;
-    Check(rocksdb::DB::Open(db_options, path, families, &handles, &db));
-    return db;
-#else
-    rocksdb::DB* opened = nullptr;
-    Check(rocksdb::DB::Open(db_options, path, families, &handles, &opened));
-    return std::unique_ptr<rocksdb::DB>(opened);
-#endif
+    return Open(db_options, path, families, &handles);
   };
   auto db = open();
   Merges(db.get(), handles[0]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rocksdb/db.h>
+#include <rocksdb/listener.h>
 #include <rockmill/rocksdb.hpp>
 
 #include <cstdlib>
@@ -19,14 +20,22 @@ inline void Check(bool holds, const std::string& what) {
 
 inline void Check(const rocksdb::Status& status) { Check(status.ok(), status.ToString()); }
 
-inline std::unique_ptr<rocksdb::DB> Open(const rocksdb::Options& options, const std::string& path) {
+class NoBackgroundError : public rocksdb::EventListener {
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
+    Check(false, "background error: " + status->ToString());
+  }
+};
+
+// Opens a database. `families` are nothing, or the descriptors and the vector for handles.
+template <class Options, class... Families>
+std::unique_ptr<rocksdb::DB> Open(const Options& options, const std::string& path, const Families&... families) {
 #if ROCKMILL_ROCKSDB_SINCE(10, 0)
   std::unique_ptr<rocksdb::DB> db;
-  Check(rocksdb::DB::Open(options, path, &db));
+  Check(rocksdb::DB::Open(options, path, families..., &db));
   return db;
 #else
   rocksdb::DB* db = nullptr;
-  Check(rocksdb::DB::Open(options, path, &db));
+  Check(rocksdb::DB::Open(options, path, families..., &db));
   return std::unique_ptr<rocksdb::DB>(db);
 #endif
 }
@@ -38,6 +47,16 @@ inline void Compact(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family) {
 }
 
 inline void Compact(rocksdb::DB* db) { Compact(db, db->DefaultColumnFamily()); }
+
+// Compacts the files of level 0 into a level, by one job.
+inline rocksdb::Status CompactFiles(rocksdb::DB* db, rocksdb::ColumnFamilyHandle* family, int level,
+                                    const rocksdb::CompactionOptions& options) {
+  rocksdb::ColumnFamilyMetaData tree;
+  db->GetColumnFamilyMetaData(family, &tree);
+  std::vector<std::string> files;
+  for (const auto& file : tree.levels[0].files) files.push_back(file.name);
+  return files.empty() ? rocksdb::Status::OK() : db->CompactFiles(options, family, files, level);
+}
 
 inline std::vector<std::pair<std::string, std::string>> Content(rocksdb::DB* db,
                                                                 const rocksdb::ReadOptions& options = {},

@@ -11,7 +11,6 @@
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/filter_policy.h>
-#include <rocksdb/listener.h>
 #include <rocksdb/merge_operator.h>
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/sst_partitioner.h>
@@ -44,12 +43,6 @@ class Random {
 
  private:
   std::mt19937_64 numbers_;
-};
-
-class NoBackgroundError : public rocksdb::EventListener {
-  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
-    Check(false, "background error: " + status->ToString());
-  }
 };
 
 // A column family: its options, and what may be written to it.
@@ -300,14 +293,7 @@ class History {
         descriptors.emplace_back(name, families_[i].options);
       }
       auto& side = sides_[is_with];
-      const std::string path = folder_ + (is_with ? "/with" : "/without");
-#if ROCKMILL_ROCKSDB_SINCE(10, 0)
-      Check(rocksdb::DB::Open(options, path, descriptors, &side.handles, &side.db));
-#else
-      rocksdb::DB* db = nullptr;
-      Check(rocksdb::DB::Open(options, path, descriptors, &side.handles, &db));
-      side.db.reset(db);
-#endif
+      side.db = ::Open(options, folder_ + (is_with ? "/with" : "/without"), descriptors, &side.handles);
     }
   }
 
@@ -389,17 +375,12 @@ class History {
   // Compacts equal trees by one job into one level.
   void OneJob(size_t family) {
     Both([&](Side& side) {
-      auto status = side.db->Flush({}, side.handles[family]);
-      rocksdb::ColumnFamilyMetaData tree;
-      side.db->GetColumnFamilyMetaData(side.handles[family], &tree);
-      std::vector<std::string> files;
-      for (const auto& file : tree.levels[0].files) files.push_back(file.name);
+      Check(side.db->Flush({}, side.handles[family]));
       rocksdb::CompactionOptions options;
       options.compression = rocksdb::kDisableCompressionOption;  // That of the column family.
       options.output_file_size_limit = families_[family].options.target_file_size_base;
       const int bottom = families_[family].options.num_levels - 1;
-      if (status.ok() && !files.empty()) status = side.db->CompactFiles(options, side.handles[family], files, bottom);
-      return status;
+      return CompactFiles(side.db.get(), side.handles[family], bottom, options);
     });
     CompareEntries(family);
   }
