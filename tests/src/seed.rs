@@ -2,6 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rockmill_testkit::machine;
+pub use rockmill_testkit::machine::cases;
+
 /// The seed if `ROCKMILL_SEED` is not set: fixed, so that a passing run is reproducible.
 const DEFAULT_SEED: u64 = 1;
 
@@ -12,12 +15,9 @@ const DEFAULT_SEED: u64 = 1;
 /// If the variable has another value.
 #[must_use]
 pub fn first_seed() -> u64 {
-    match std::env::var("ROCKMILL_SEED") {
-        Err(_) => DEFAULT_SEED,
-        Ok(text) if text == "random" => from_clock(),
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("ROCKMILL_SEED is neither a number nor `random`: {text}")),
+    match std::env::var("ROCKMILL_SEED").as_deref() {
+        Ok("random") => from_clock(),
+        _ => machine::number("ROCKMILL_SEED", DEFAULT_SEED),
     }
 }
 
@@ -46,16 +46,6 @@ fn from_clock() -> u64 {
         .map_or(DEFAULT_SEED, |age| u64::from(age.subsec_nanos()))
 }
 
-/// Returns the number of cases to run, from `ROCKMILL_CASES`, else `default`.
-///
-/// # Panics
-///
-/// If the variable is not a number.
-#[must_use]
-pub fn cases(default: u64) -> u64 {
-    rockmill_testkit::machine::cases(default)
-}
-
 /// Returns the number of cases to run in parallel, from `ROCKMILL_AT_ONCE`, else 1.
 ///
 /// # Panics
@@ -63,14 +53,5 @@ pub fn cases(default: u64) -> u64 {
 /// If the variable is not a number.
 #[must_use]
 pub fn at_once() -> u64 {
-    number("ROCKMILL_AT_ONCE", 1)
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Err(_) => default,
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
-    }
+    machine::number("ROCKMILL_AT_ONCE", 1)
 }

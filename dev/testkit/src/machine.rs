@@ -67,16 +67,26 @@ pub fn promtool() -> Option<Command> {
 /// If the variable is no number.
 #[must_use]
 pub fn seed() -> u64 {
-    let said = env::var("ROCKMILL_SEED").ok();
-    let said = said.filter(|said| said != "random");
-    // Each of the standard library's hash states has other keys.
-    let drawn = || RandomState::new().hash_one(0);
-    let seed = said.map_or_else(drawn, |said| {
-        said.parse()
-            .unwrap_or_else(|_| panic!("ROCKMILL_SEED is no number: {said}"))
-    });
+    let seed = match env::var("ROCKMILL_SEED").as_deref() {
+        // Each of the standard library's hash states has other keys.
+        Ok("random") | Err(_) => RandomState::new().hash_one(0),
+        Ok(_) => number("ROCKMILL_SEED", 0),
+    };
     println!("ROCKMILL_SEED={seed}");
     seed
+}
+
+/// The number that an environment variable has, or `default` if it is not set.
+///
+/// # Panics
+///
+/// If it is no number.
+#[must_use]
+pub fn number(name: &str, default: u64) -> u64 {
+    env::var(name).map_or(default, |said| {
+        let number = said.parse();
+        number.unwrap_or_else(|_| panic!("{name} is no number: {said}"))
+    })
 }
 
 /// The number of cases of a random test: `default`, or the value of `ROCKMILL_CASES`. It is a number, or a share of the

@@ -12,6 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use common::{DONE, Entries, INTERRUPTED, TERMINATED, expect, json, newest_options, text};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rockmill_testkit::machine::{cases, seed};
 use rust_rocksdb::{ColumnFamilyDescriptor, DB, IteratorMode, Options, SliceTransform};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,33 +23,6 @@ const FAMILIES: [&str; 5] = ["default", "a", "b", "c", "d"];
 
 /// Bytes of the values of a run, which compress badly.
 const VALUE_BYTES: usize = 400;
-
-fn number(name: &str, default: u64) -> u64 {
-    let given = std::env::var(name).ok();
-    given.map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// Draws numbers (splitmix64), so that a printed seed is enough.
-struct Rng(u64);
-
-impl Rng {
-    fn new() -> Self {
-        let seed = number("ROCKMILL_SEED", u64::from(std::process::id()));
-        println!("ROCKMILL_SEED={seed}");
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 /// Makes a closed database whose column families each have overlapping files in level 0, and entries in the log.
 fn database(dir: &Path) {
@@ -67,12 +43,12 @@ fn database(dir: &Path) {
         ColumnFamilyDescriptor::new(name, options)
     });
     let db = DB::open_cf_descriptors(&options, dir, families).expect("open");
-    let mut rng = Rng(7);
+    let mut rng = StdRng::seed_from_u64(7);
     for name in FAMILIES {
         let family = db.cf_handle(name).expect("a column family");
         for run in 0..RUNS {
             for key in (run..KEYS).step_by(run as usize + 1) {
-                let value: Vec<u8> = (0..VALUE_BYTES).map(|_| rng.next() as u8).collect();
+                let value: Vec<u8> = (0..VALUE_BYTES).map(|_| rng.random()).collect();
                 db.put_cf(family, format!("key{key:06}"), value)
                     .expect("put");
             }
@@ -181,9 +157,9 @@ fn a_signal_ends_a_compaction_and_leaves_a_whole_database_without_a_file_of_rock
     let options = newest_options(&origin).1;
     let temporary = folder.path().join("temporary");
     fs::create_dir(&temporary).expect("room");
-    let mut rng = Rng::new();
+    let mut rng = StdRng::seed_from_u64(seed());
     let mut stopped = 0;
-    for case in 0..number("ROCKMILL_CASES", 10) {
+    for case in 0..cases(10) {
         let db = folder.path().join(format!("db{case}"));
         copy(&origin, &db);
         let options = (newest_options(&db).0, options.clone());
@@ -197,14 +173,14 @@ fn a_signal_ends_a_compaction_and_leaves_a_whole_database_without_a_file_of_rock
             "2",
         ];
         let mut child = start(&args, &temporary);
-        let (kind, code) = match rng.below(2) {
+        let (kind, code) = match rng.random_range(0..2) {
             0 => (Signal::INT, INTERRUPTED),
             _ => (Signal::TERM, TERMINATED),
         };
-        if rng.below(4) > 0 {
+        if rng.random_range(0..4) > 0 {
             wait_for_work(&mut child, &db);
         }
-        thread::sleep(Duration::from_millis(rng.below(1500)));
+        thread::sleep(Duration::from_millis(rng.random_range(0..1500)));
         signal(&child, kind);
         let ended = wait(child);
         let said = format!("case {case}, {kind:?}: {:?}, {}", ended.status, ended.err);
@@ -237,7 +213,7 @@ fn a_second_signal_ends_a_compaction_at_once_and_the_next_one_cleans_up() {
     let db = folder.path().join("db");
     database(&db);
     let expected = contents(&db);
-    let mut rng = Rng::new();
+    let mut rng = StdRng::seed_from_u64(seed());
     for case in 0..4 {
         let args = [
             "compact",
@@ -249,7 +225,7 @@ fn a_second_signal_ends_a_compaction_at_once_and_the_next_one_cleans_up() {
         ];
         let mut child = start(&args, folder.path());
         wait_for_work(&mut child, &db);
-        thread::sleep(Duration::from_millis(rng.below(300)));
+        thread::sleep(Duration::from_millis(rng.random_range(0..300)));
         // One signal of each kind: two of the same kind may become one.
         signal(&child, Signal::INT);
         signal(&child, Signal::TERM);
@@ -271,7 +247,7 @@ fn a_second_signal_ends_a_compaction_at_once_and_the_next_one_cleans_up() {
 
 #[test]
 fn a_demo_that_is_stopped_removes_its_databases() {
-    let mut rng = Rng::new();
+    let mut rng = StdRng::seed_from_u64(seed());
     let mut stopped = 0;
     for case in 0..4 {
         let folder = tempfile::tempdir().expect("a temporary directory");
@@ -285,8 +261,8 @@ fn a_demo_that_is_stopped_removes_its_databases() {
             thread::sleep(Duration::from_millis(1));
         }
         // The first signal comes at once, since a fast machine may end the demo before the others.
-        thread::sleep(Duration::from_millis(case * rng.below(900)));
-        let kind = [Signal::INT, Signal::TERM][rng.below(2) as usize];
+        thread::sleep(Duration::from_millis(case * rng.random_range(0..900)));
+        let kind = [Signal::INT, Signal::TERM][rng.random_range(0..2)];
         signal(&child, kind);
         let ended = wait(child);
         let said = format!("case {case}, {kind:?}: {:?}, {}", ended.status, ended.err);

@@ -30,6 +30,7 @@ use disk::{Disk, Survival};
 use fault::{Fault, FaultKind, Op};
 use life::{Case, Ending, RECORDS, live};
 use rockmill_testkit::cases::tables;
+use rockmill_testkit::machine;
 use rockmill_testkit::storage_model::{database, disk, family, fault, storage};
 use storage::{Mounts, Seen, SimStorage};
 
@@ -68,8 +69,8 @@ struct KindTally {
 
 #[test]
 fn nothing_is_lost_whatever_fails() {
-    let first = from_environment("ROCKMILL_SIM_SEED", DEFAULT_SEED);
-    let cases = rockmill_testkit::machine::cases(DEFAULT_CASES);
+    let first = machine::number("ROCKMILL_SIM_SEED", DEFAULT_SEED);
+    let cases = machine::cases(DEFAULT_CASES);
     println!("seeds {first} to {}", first + cases - 1);
     let mut tally = Tally::default();
     for seed in first..first + cases {
@@ -263,15 +264,6 @@ fn a_subcompaction_that_needs_more_descriptors_than_there_are_is_declined() {
     let reason = DeclineReason::OpenFiles;
     assert_eq!(error.kind, ErrorKind::Declined(reason), "{error}");
     assert!(storage.disk().list(&case.staging()).is_err(), "it stays");
-}
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is no number: {text}")),
-        Err(_) => default,
-    }
 }
 
 /// Every second seed is a crash.

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rockmill_testkit::machine;
 
 use tally::Tally;
 use world::World;
@@ -35,8 +36,8 @@ const HUNG: Duration = Duration::from_secs(120);
 
 #[test]
 fn jobs_end_as_on_the_cpu_alone_whatever_devices_do() {
-    let first = super::from_environment("ROCKMILL_SIM_SEED", DEFAULT_SEED);
-    let cases = rockmill_testkit::machine::cases(DEFAULT_CASES);
+    let first = machine::number("ROCKMILL_SIM_SEED", DEFAULT_SEED);
+    let cases = machine::cases(DEFAULT_CASES);
     println!("seeds {first} to {}", first + cases - 1);
     let started = Instant::now();
     let tally = run_all(first..first + cases);

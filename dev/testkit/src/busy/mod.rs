@@ -20,6 +20,7 @@ use rust_rocksdb::{
     WriteOptions,
 };
 
+use crate::machine::{number, seed};
 use mode::{MODES, Mode};
 
 pub const FAMILIES: [&str; 3] = ["default", "a", "b"];
@@ -52,26 +53,12 @@ pub fn all() -> Vec<(Mode, Besides)> {
     all
 }
 
-/// A number from the environment, or `or`.
-pub fn given(name: &str, or: u64) -> u64 {
-    let given = std::env::var(name).ok();
-    given.map_or(or, |text| text.parse().expect("a number"))
-}
-
-/// The seed that `ROCKMILL_SEED` names, or one from the clock. It is printed.
-pub fn seed() -> u64 {
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
-    let seed = given("ROCKMILL_SEED", now.map_or(1, |now| now.as_nanos() as u64));
-    println!("ROCKMILL_SEED={seed}");
-    seed
-}
-
 /// Calls `run` with a mode, a seed and a time, one mode after another, for `ROCKMILL_SECONDS` or `seconds` in total.
 pub fn for_each_mode(seconds: u64, mut run: impl FnMut(Mode, Besides, u64, Duration)) {
     /// A database is made anew after this time.
     const LONGEST: Duration = Duration::from_secs(20);
     let (seed, all) = (seed(), all());
-    let seconds = Duration::from_secs(given("ROCKMILL_SECONDS", seconds));
+    let seconds = Duration::from_secs(number("ROCKMILL_SECONDS", seconds));
     let each = (seconds / all.len() as u32).min(LONGEST);
     let began = Instant::now();
     for round in 0.. {
