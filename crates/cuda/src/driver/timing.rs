@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rockmill_core::{Lock, Resource, Result, StageTime, thread_cpu};
+use rockmill_core::{Error, Lock, Resource, Result, StageTime, thread_cpu};
 
 use super::stream::Stream;
 
@@ -48,6 +48,29 @@ impl Stages {
         let done = work();
         self.0.lock().cpu += thread_cpu().saturating_sub(before);
         done
+    }
+
+    /// Runs `work` on the calling thread and on others, in all on `threads`, or on fewer if the system gives fewer. Returns an
+    /// error of one of them.
+    pub fn on_threads(
+        &self,
+        threads: usize,
+        name: &str,
+        work: impl Fn() -> Result<()> + Sync,
+    ) -> Result<()> {
+        std::thread::scope(|scope| {
+            let start = |_| {
+                let builder = std::thread::Builder::new().name(name.to_owned());
+                let counted = || self.count_cpu(&work);
+                builder.spawn_scoped(scope, counted).ok()
+            };
+            let others: Vec<_> = (1..threads).filter_map(start).collect();
+            let done = work();
+            others.into_iter().fold(done, |done, other| {
+                let panicked = |_| Err(Error::internal("a thread of a task panicked"));
+                done.and(other.join().unwrap_or_else(panicked))
+            })
+        })
     }
 
     /// All stages, and the processor time of threads other than the caller's.

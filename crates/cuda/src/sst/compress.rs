@@ -168,23 +168,8 @@ struct Workers<'a> {
 
 impl<'a> Workers<'a> {
     fn run(&self) -> Result<()> {
-        let threads = WRITERS.min(self.waiting.lock().len()).max(1);
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads)
-                .filter_map(|_| {
-                    let builder = std::thread::Builder::new().name("rockmill-pack".to_owned());
-                    let work = || self.with.stages.count_cpu(|| self.work());
-                    // Fewer threads suffice.
-                    builder.spawn_scoped(scope, work).ok()
-                })
-                .collect();
-            let mut done = self.work();
-            for other in others {
-                let panicked = |_| Err(Error::internal("a compressing thread panicked"));
-                done = done.and(other.join().unwrap_or_else(panicked));
-            }
-            done
-        })
+        let threads = WRITERS.min(self.waiting.lock().len());
+        (self.with.stages).on_threads(threads, "rockmill-pack", || self.work())
     }
 
     /// Compresses batches until none is left.

@@ -60,21 +60,11 @@ pub fn store(
         edges,
         raw_sums,
         waiting: Lock::new(images.iter().zip(files).collect()),
-        done: Lock::new(Ok(Vec::new())),
+        done: Lock::default(),
     };
-    std::thread::scope(|scope| {
-        for _ in 1..images.len().min(WRITERS) {
-            let builder = std::thread::Builder::new().name("rockmill-out".to_owned());
-            let spawned = builder.spawn_scoped(scope, || {
-                with.stages.count_cpu(|| context.work());
-            });
-            if spawned.is_err() {
-                break;
-            }
-        }
-        context.work();
-    });
-    let mut files = context.done.into_inner()?;
+    let threads = images.len().min(WRITERS);
+    (with.stages).on_threads(threads, "rockmill-out", || context.work())?;
+    let mut files = context.done.into_inner();
     if files.len() != images.len() {
         return Err(Error::internal("a file was left out"));
     }
@@ -135,8 +125,8 @@ struct Store<'a> {
     /// Checksums of all data blocks before compression; empty if they were not compressed.
     raw_sums: &'a [u32],
     waiting: Lock<VecDeque<(&'a Image, NewFile)>>,
-    /// Finished files, or the first error.
-    done: Lock<Result<Vec<Stored>>>,
+    /// Finished files.
+    done: Lock<Vec<Stored>>,
 }
 
 /// How parts move from their chunks into the file.
@@ -191,25 +181,15 @@ fn take_back(writer: &mut BlockWriter, ring: &mut CopyRing, turn: usize) -> Resu
 
 impl Store<'_> {
     /// Writes files until none is left or an error occurs.
-    fn work(&self) {
+    fn work(&self) -> Result<()> {
         loop {
             let Some((image, file)) = self.waiting.lock().pop_front() else {
-                return;
+                return Ok(());
             };
-            let stored = self
-                .with
-                .cancel
-                .check()
-                .and_then(|()| self.store_file(image, file));
-            let mut done = self.done.lock();
-            match (stored, &mut *done) {
-                (Ok(file), Ok(files)) => files.push(file),
-                (Err(error), Ok(_)) => *done = Err(error),
-                (_, Err(_)) => {}
-            }
-            if done.is_err() {
-                return;
-            }
+            let stored = (self.with.cancel.check()).and_then(|()| self.store_file(image, file));
+            // After an error, the other threads may stop.
+            let stored = stored.inspect_err(|_| self.waiting.lock().clear())?;
+            self.done.lock().push(stored);
         }
     }
 
