@@ -1,6 +1,7 @@
 //! Runs pieces of scans on devices.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -144,14 +145,14 @@ impl ScanEngine {
         opened.map_err(|what| Error::new(ErrorKind::Device, what))
     }
 
-    /// Minimum bytes of a piece that are worth a task. Even a tiny task takes a GPU some milliseconds.
-    pub fn min_piece_bytes(&self) -> u64 {
-        const ON_CPU: u64 = 1 << 20;
-        const ON_DEVICE: u64 = 32 << 20;
+    /// Minimum and maximum bytes of a piece. Smaller ones are not worth a task: even a tiny task takes a GPU some
+    /// milliseconds, and the threads of tasks wait for each other while they queue kernels. Batches in flight of larger ones
+    /// would take much memory.
+    pub fn piece_bytes(&self) -> RangeInclusive<u64> {
         let devices = self.executor.registry().opened();
         match devices.iter().any(|entry| !entry.only_if_sooner) {
-            true => ON_DEVICE,
-            false => ON_CPU,
+            true => 32 << 20..=256 << 20,
+            false => 1 << 20..=64 << 20,
         }
     }
 

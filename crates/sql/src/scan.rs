@@ -253,12 +253,11 @@ fn column_at(schema: &Schema, position: usize) -> Arc<dyn PhysicalExpr> {
 
 /// Bytes of each piece of a column family that is read in `partitions` partitions.
 fn piece_bytes(family: &FamilySnapshot, engine: &ScanEngine, partitions: u64) -> u64 {
-    /// Small enough that a batch in flight on each thread stays small.
-    const MAX_PIECE_BYTES: u64 = 64 << 20;
     /// Enough that partitions end at about the same time.
     const PIECES_PER_PARTITION: u64 = 4;
     let bytes = family.bytes().div_ceil(partitions * PIECES_PER_PARTITION);
-    bytes.clamp(engine.min_piece_bytes(), MAX_PIECE_BYTES)
+    let range = engine.piece_bytes();
+    bytes.clamp(*range.start(), *range.end())
 }
 
 /// The pieces of each partition, in the order of their keys.
