@@ -23,6 +23,7 @@ use rockmill_scan::ScanEngine;
 use crate::aggregate::{self, aggregate_in_scan};
 use crate::alternatives::ShallowAlternatives;
 use crate::claims::add_true_claims;
+use crate::compared_keys::computed_keys;
 use crate::cooperative::cooperative_joins;
 use crate::dependencies::add_true_dependencies;
 use crate::distinct::CountsAsSums;
@@ -64,6 +65,8 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.rules.insert(0, Arc::new(ShallowAlternatives));
     let windows = LogicalRule::new("rockmill_groups_of_bytes", groups_of_bytes);
     analyzer.rules.insert(0, windows);
+    let keys = LogicalRule::new("rockmill_computed_keys", computed_keys);
+    analyzer.rules.insert(0, keys);
     analyzer.rules.push(Arc::new(OuterTypes));
     let (scalars, sets) = ("rockmill_nullable_scalars", "rockmill_exact_set_operations");
     analyzer
