@@ -2,6 +2,7 @@
 //!
 //! - `u8(value, at)`, `i64be(value, at)`, `f32le(value, at)` and so on: the number stored at an offset in bytes, or
 //!   null if the bytes end before it does.
+//! - `interval_nanoseconds(interval)`: its length, by which intervals are compared.
 //! - `starts_with`, `ends_with`, `contains` and `octet_length` of bytes. DataFusion has them for text alone.
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use datafusion::logical_expr::{
 };
 use rockmill_core::scan::{Number, NumberFormat};
 use rockmill_layout::is_binary;
+
+use crate::intervals::Length;
 
 /// All functions.
 pub fn all() -> Vec<ScalarUDF> {
@@ -60,7 +63,8 @@ pub fn all() -> Vec<ScalarUDF> {
             signature: Signature::user_defined(Volatility::Immutable),
         })
     });
-    numbers.chain(of_bytes).collect()
+    let length = ScalarUDF::from(Length::default());
+    numbers.chain(of_bytes).chain([length]).collect()
 }
 
 /// Whether a function is one of [`all`], or one of these of DataFusion. They return a value or null for all arguments. Their

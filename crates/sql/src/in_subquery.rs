@@ -14,9 +14,11 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit,
+    BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery,
+    lit,
 };
 
 use crate::subqueries::ungrouped;
@@ -32,6 +34,33 @@ pub fn exact_in(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         }
         node => Ok(Transformed::no(node)),
     })
+}
+
+/// Gives the columns of ANY and ALL a name that no column around them has: DataFusion compares such a column with itself else.
+/// The one row of an aggregate without groups is compared without a join.
+pub fn named_sets(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_up_with_subqueries(|node| {
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expr| {
+            let name = names.save(&expr);
+            let changed = expr.transform_up(|expr| match expr {
+                Expr::SetComparison(set) => named_set(set).map(Transformed::yes),
+                expr => Ok(Transformed::no(expr)),
+            })?;
+            Ok(changed.update_data(|expr| name.restore(expr)))
+        })
+    })
+}
+
+fn named_set(mut set: SetComparison) -> Result<Expr> {
+    if let Some((_, None)) = ungrouped(&set.subquery.subquery) {
+        let value = Box::new(Expr::ScalarSubquery(set.subquery));
+        return Ok(Expr::BinaryExpr(BinaryExpr::new(set.expr, set.op, value)));
+    }
+    let rows = LogicalPlanBuilder::from(set.subquery.subquery.as_ref().clone());
+    let rows = rows.project([named(&set.subquery)])?.build()?;
+    set.subquery.subquery = Arc::new(rows);
+    Ok(Expr::SetComparison(set))
 }
 
 /// The position of an expression in a filter.
@@ -133,12 +162,16 @@ fn exact_part(
 /// The column of a subquery in [`exists`]. Otherwise it may have the name of a column around it.
 const NAME: &str = "__rockmill_in";
 
+/// The column of a subquery, with that name.
+fn named(subquery: &Subquery) -> Expr {
+    let column = Column::from(subquery.subquery.schema().qualified_field(0));
+    Expr::Column(column).alias(NAME)
+}
+
 /// Whether a subquery has a row, or one for which `condition` holds.
 fn exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
-    let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
-    let column = Expr::Column(Column::from((qualifier, field))).alias(NAME);
     let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
-    let mut rows = rows.project([column])?;
+    let mut rows = rows.project([named(subquery)])?;
     let names_outer = condition.as_ref().is_some_and(Expr::contains_outer);
     if let Some(condition) = condition {
         rows = rows.filter(condition)?;

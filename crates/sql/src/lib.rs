@@ -49,6 +49,7 @@ mod functions;
 mod guard;
 mod in_list;
 mod in_subquery;
+mod intervals;
 mod joins;
 mod memory;
 mod mysql;

@@ -33,7 +33,8 @@ use crate::filters::replace_push_down;
 use crate::functions;
 use crate::guard::guarded_by_filters;
 use crate::in_list::constant_lists;
-use crate::in_subquery::exact_in;
+use crate::in_subquery::{exact_in, named_sets};
+use crate::intervals::compared_by_length;
 use crate::joins::filters_with_columns;
 use crate::mysql::RefusedTables;
 use crate::null_equality::replace_extract_keys;
@@ -67,6 +68,8 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.rules.insert(0, windows);
     let keys = LogicalRule::new("rockmill_computed_keys", computed_keys);
     analyzer.rules.insert(0, keys);
+    let intervals = LogicalRule::new("rockmill_lengths_of_intervals", compared_by_length);
+    analyzer.rules.insert(0, intervals);
     analyzer.rules.push(Arc::new(OuterTypes));
     let (scalars, sets) = ("rockmill_nullable_scalars", "rockmill_exact_set_operations");
     analyzer
@@ -112,7 +115,9 @@ fn add_exact_conditions(builder: &mut SessionStateBuilder) {
     let rules = &mut builder.optimizer().get_or_insert_default().rules;
     let writes_sets = |name: &str| name == "rewrite_set_comparison";
     let at = rules.iter().position(|rule| writes_sets(rule.name()));
-    let at = at.map_or(0, |at| at + 1);
+    let at = at.unwrap_or(rules.len());
+    rules.insert(at, LogicalRule::new("rockmill_named_sets", named_sets));
+    let at = rules.len().min(at + 2);
     let own: [Arc<dyn OptimizerRule + Send + Sync>; 3] = [
         LogicalRule::new("rockmill_constant_lists", constant_lists),
         LogicalRule::new("rockmill_exact_in", exact_in),
