@@ -72,6 +72,7 @@ mod stored;
 mod subqueries;
 mod sums;
 mod table;
+mod top_rows;
 mod windows;
 mod writes;
 

@@ -18,6 +18,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, JoinType, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
+use datafusion::functions_aggregate::first_last::first_value;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -27,6 +28,8 @@ use datafusion::logical_expr::{
     Operator, Projection, SkipType, Subquery, SubqueryAlias, TryCast, lit, when,
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+
+use crate::top_rows::{numbered, rows_alone};
 
 /// Says that scalar subqueries may be null.
 pub fn nullable_scalars(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
@@ -87,8 +90,11 @@ pub fn exact_subqueries(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             if !is_correlated(&subquery) {
                 return Ok(Transformed::no(subquery));
             }
+            let (subquery, is_new) = without_limit(subquery)?;
             check(&subquery.subquery, true)?;
-            distinct_names(&subquery, true)
+            let subquery = distinct_names(&subquery, true)?;
+            let is_new = is_new || subquery.transformed;
+            Ok(Transformed::new_transformed(subquery.data, is_new))
         }),
         node => {
             let names = NamePreserver::new(&node);
@@ -143,8 +149,16 @@ fn is_correlated(subquery: &Subquery) -> bool {
     !subquery.subquery.all_out_ref_exprs().is_empty()
 }
 
+/// A subquery without LIMIT, and whether it had one.
+fn without_limit(subquery: Subquery) -> Result<(Subquery, bool)> {
+    Ok(match numbered(&subquery.subquery)? {
+        Some(plan) => (subquery.with_plan(Arc::new(plan)), true),
+        None => (subquery, false),
+    })
+}
+
 fn exists(part: Exists) -> Result<Transformed<Expr>> {
-    let plan = &part.subquery.subquery;
+    let plan = rows_alone(&part.subquery.subquery)?;
     if let Some((_, having)) = ungrouped(plan) {
         let Some(having) = having else {
             return Ok(Transformed::yes(lit(!part.negated)));
@@ -167,10 +181,9 @@ fn exists(part: Exists) -> Result<Transformed<Expr>> {
     check(plan, false)?;
     let (mut subquery, mut is_new) = (part.subquery.clone(), false);
     // No column of the select list has the name of another one then.
-    if let LogicalPlan::Projection(projection) = &**plan
-        && projection.expr != [lit(1)]
-    {
-        let plan = Projection::try_new(vec![lit(1)], Arc::clone(&projection.input))?;
+    let is_projected = matches!(&*subquery.subquery, LogicalPlan::Projection(of) if of.expr == [lit(1)] && &*of.input == plan);
+    if !is_projected && plan != &*subquery.subquery {
+        let plan = Projection::try_new(vec![lit(1)], Arc::new(plan.clone()))?;
         subquery = subquery.with_plan(Arc::new(LogicalPlan::Projection(plan)));
         is_new = true;
     }
@@ -191,18 +204,34 @@ fn is_in(part: InSubquery) -> Result<Transformed<Expr>> {
             false => x.eq(value),
         }));
     }
-    check(&part.subquery.subquery, false)?;
     let InSubquery {
         expr,
         subquery,
         negated,
     } = part;
+    let (subquery, mut is_new) = without_limit(subquery)?;
+    check(&subquery.subquery, false)?;
     let subquery = distinct_names(&subquery, true)?;
-    Ok(subquery.update_data(|subquery| Expr::InSubquery(InSubquery::new(expr, subquery, negated))))
+    is_new |= subquery.transformed;
+    let is_in = Expr::InSubquery(InSubquery::new(expr, subquery.data, negated));
+    Ok(Transformed::new_transformed(is_in, is_new))
 }
 
 fn scalar(subquery: &Subquery) -> Result<Transformed<Expr>> {
-    let (mut subquery, mut is_new) = (subquery.clone(), false);
+    let (mut subquery, mut is_new) = without_limit(subquery.clone())?;
+    if is_new && ungrouped(&subquery.subquery).is_none() {
+        // An aggregate tells DataFusion that there is one row.
+        let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+        let value = first_value(Expr::Column(Column::from((qualifier, field))), Vec::new());
+        let name = value.schema_name().to_string();
+        let column = Expr::Column(Column::new_unqualified(name));
+        let column = column.alias_qualified(qualifier.cloned(), field.name());
+        let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+        let row = rows
+            .aggregate(Vec::<Expr>::new(), [value])?
+            .project([column])?;
+        subquery = subquery.with_plan(Arc::new(row.build()?));
+    }
     if let Some((_, Some(_))) = ungrouped(&subquery.subquery) {
         let Some(plan) = with_having_as_case(&subquery.subquery)? else {
             return refused("HAVING");

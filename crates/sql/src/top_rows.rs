@@ -11,35 +11,70 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, not_impl_err};
 use datafusion::error::Result;
-use datafusion::functions_window::expr_fn::row_number;
+use datafusion::functions_window::row_number::row_number;
 use datafusion::logical_expr::expr::Sort as SortKey;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprFunctionExt, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator,
-    Projection, SkipType, Sort, lit,
+    BinaryExpr, Expr, ExprFunctionExt, FetchType, Filter, Limit, LogicalPlan, LogicalPlanBuilder,
+    Operator, Projection, SkipType, Sort, lit,
 };
+
+use crate::compared_keys::computed_keys;
 
 /// The column of the numbers.
 const NUMBER: &str = "__rockmill_number";
 
-/// The plan of a correlated subquery without its limit. `None` if it has none, or if it is not the limit of projections and
-/// sorts above a filter whose correlated conditions are equalities.
+/// The plan of a correlated subquery without its limit, and `None` if it has none.
 ///
 /// # Errors
-/// Those of DataFusion.
+/// NotImplemented if the limit is not one of projections and sorts above a filter whose correlated conditions are equalities,
+/// or above an aggregate without groups; those of DataFusion.
 pub fn numbered(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    let mut node = plan;
+    while let LogicalPlan::Projection(projection) = node {
+        node = &projection.input;
+    }
+    let LogicalPlan::Limit(limit) = node else {
+        return Ok(None);
+    };
+    match without_limit(plan, limit)? {
+        Some(plan) => computed_keys(plan).map(|plan| Some(plan.data)),
+        None => not_impl_err!(
+            "LIMIT in a correlated subquery, unless all of its conditions with columns of the statement around it are \
+             equalities: write it with row_number()"
+        ),
+    }
+}
+
+/// The rows of a plan that only EXISTS counts.
+pub fn rows_alone(mut plan: &LogicalPlan) -> Result<&LogicalPlan> {
+    loop {
+        plan = match plan {
+            LogicalPlan::Projection(projection) => &projection.input,
+            LogicalPlan::Sort(Sort { input, .. }) => input,
+            LogicalPlan::Limit(limit) if keeps_a_row(limit)? => &limit.input,
+            plan => return Ok(plan),
+        };
+    }
+}
+
+/// Whether a limit leaves a row if there is one.
+fn keeps_a_row(limit: &Limit) -> Result<bool> {
+    let fetch = limit.get_fetch_type()?;
+    let is_empty = !matches!(fetch, FetchType::Literal(fetch) if fetch != Some(0));
+    Ok(matches!(limit.get_skip_type()?, SkipType::Literal(0)) && !is_empty)
+}
+
+fn without_limit(plan: &LogicalPlan, limit: &Limit) -> Result<Option<LogicalPlan>> {
     let mut above = Vec::new();
     let mut node = plan;
     while let LogicalPlan::Projection(projection) = node {
         above.push(projection);
         node = &projection.input;
     }
-    let LogicalPlan::Limit(limit) = node else {
-        return Ok(None);
-    };
     let (SkipType::Literal(skip), FetchType::Literal(fetch)) =
         (limit.get_skip_type()?, limit.get_fetch_type()?)
     else {
@@ -63,6 +98,11 @@ pub fn numbered(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
                 input
             }
             LogicalPlan::Filter(filter) => break filter,
+            LogicalPlan::Aggregate(aggregate)
+                if aggregate.group_expr.is_empty() && keeps_a_row(limit)? =>
+            {
+                return projected(node.clone(), &above).map(Some);
+            }
             _ => return Ok(None),
         };
     };
@@ -72,8 +112,7 @@ pub fn numbered(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         return Ok(None);
     }
     let conditions = split_conjunction_owned(filter.predicate.clone());
-    let (outer, own): (Vec<_>, Vec<_>) =
-        conditions.into_iter().partition(Expr::contains_outer);
+    let (outer, own): (Vec<_>, Vec<_>) = conditions.into_iter().partition(Expr::contains_outer);
     let Some(groups) = outer.iter().map(inner_side).collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
@@ -92,21 +131,28 @@ pub fn numbered(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     if let Some(fetch) = fetch {
         conditions.push(number.lt_eq(lit(skip.saturating_add(fetch) as u64)));
     }
-    let conditions = conditions.into_iter().reduce(Expr::and).unwrap_or(lit(true));
+    let conditions = conditions
+        .into_iter()
+        .reduce(Expr::and)
+        .unwrap_or(lit(true));
     let rows = Arc::new(rows.build()?);
     let mut rows = LogicalPlan::Filter(Filter::try_new(conditions, rows)?);
-    for projection in above.into_iter().rev() {
+    // A plan without projections would have the number, too.
+    if above.is_empty() {
+        let columns = plan.schema().iter();
+        let columns: Vec<_> = columns.map(|of| Expr::Column(Column::from(of))).collect();
+        rows = LogicalPlanBuilder::from(rows).project(columns)?.build()?;
+    }
+    projected(rows, &above).map(Some)
+}
+
+/// Projections over other rows; the lowest one comes last.
+fn projected(mut rows: LogicalPlan, above: &[&Projection]) -> Result<LogicalPlan> {
+    for projection in above.iter().rev() {
         let projection = Projection::try_new(projection.expr.clone(), Arc::new(rows))?;
         rows = LogicalPlan::Projection(projection);
     }
-    let schema = rows.schema();
-    // A plan without projections would have the number, too.
-    if schema.fields().len() != plan.schema().fields().len() {
-        let columns = plan.schema().iter().map(|of| Expr::Column(Column::from(of)));
-        let columns: Vec<_> = columns.collect();
-        rows = LogicalPlanBuilder::from(rows).project(columns)?.build()?;
-    }
-    Ok(Some(rows))
+    Ok(rows)
 }
 
 /// Keys over the columns of a projection, over those below it.
@@ -120,7 +166,7 @@ fn below(keys: Vec<SortKey>, projection: &Projection) -> Result<Vec<SortKey>> {
             Ok(match &part {
                 Expr::Column(column) => match values.get(column) {
                     // Not once more within.
-                    Some(value) => Transformed::new(value.clone(), true, datafusion::common::tree_node::TreeNodeRecursion::Jump),
+                    Some(value) => Transformed::new(value.clone(), true, TreeNodeRecursion::Jump),
                     None => Transformed::no(part),
                 },
                 _ => Transformed::no(part),
