@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, Lock, Result};
 use rockmill_format::manifest::{ColumnFamily, Tree};
 use rockmill_format::names;
 use rockmill_snapshot::tree::{Position, TreeFollower};
@@ -13,6 +13,7 @@ use rockmill_snapshot::unflushed::Logs;
 use rockmill_snapshot::{LogFolder, LogSource};
 use rockmill_storage::{LocalStorage, Storage};
 
+use crate::Database;
 use crate::checkpoint::{AtCheckpoint, Checkpoint};
 use crate::engine::ScanEngine;
 use crate::iterators::Iterators;
@@ -21,7 +22,6 @@ use crate::opened::{ATTEMPTS, OpenFiles, OpenTables, Opened, Opener};
 use crate::options::ReadOptions;
 use crate::snapshot::{Family, Snapshot};
 use crate::version::Version;
-use crate::{Database, lock};
 use rockmill_core::{MergeOperators, StatedOperator};
 
 /// Number of the default column family.
@@ -40,7 +40,7 @@ pub struct Directory {
     /// Whether snapshots are possible while the folder of the logs is missing.
     may_lack_logs: bool,
     iterators: Option<Arc<dyn Iterators>>,
-    merge_operators: Mutex<MergeOperators>,
+    merge_operators: Lock<MergeOperators>,
 }
 
 impl Directory {
@@ -74,7 +74,7 @@ impl Directory {
             log_folder: None,
             may_lack_logs: false,
             iterators: None,
-            merge_operators: Mutex::default(),
+            merge_operators: Lock::default(),
         })
     }
 
@@ -145,7 +145,7 @@ impl Directory {
     #[must_use]
     pub fn with_merge_operators(self, operators: MergeOperators) -> Self {
         Self {
-            merge_operators: Mutex::new(operators),
+            merge_operators: Lock::new(operators),
             ..self
         }
     }
@@ -316,7 +316,7 @@ impl Directory {
                 (Some(error), _) => Err(error),
                 (None, Some(version)) if is_newer => Err(version.gone()),
                 (None, _) => {
-                    let mut stated = lock(&self.merge_operators).clone();
+                    let mut stated = self.merge_operators.lock().clone();
                     if let Some(version) = version
                         && let Some(operator) = version.merge_operator.clone()
                     {
@@ -478,7 +478,7 @@ impl Database for Directory {
     }
 
     fn state_merge_operator(&self, stated: &StatedOperator) -> Result<()> {
-        let mut operators = lock(&self.merge_operators);
+        let mut operators = self.merge_operators.lock();
         let mut more = operators.clone();
         more.add(stated)?;
         *operators = more;

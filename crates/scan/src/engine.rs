@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rockmill_core::columns::ColumnCache;
 use rockmill_core::scan::{ScanOutput, ScanPlan};
 use rockmill_core::{
-    Backend, CancelToken, DeclineReason, Error, ErrorKind, Output, Request, Result, Support,
+    Backend, CancelToken, DeclineReason, Error, ErrorKind, Lock, Output, Request, Result, Support,
 };
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::TaskDeadline;
@@ -27,10 +27,10 @@ use rockmill_storage::{LocalStorage, Storage};
 
 use crate::family::FamilySnapshot;
 use crate::piece::{Piece, PieceOutput, PieceReport, ReadPath, ScanTotals};
+use crate::quoted;
 use crate::table::{TableFolder, Tables, absolute};
 use crate::task::{FromIterators, FromTables, Goal, PieceTask, Reading};
 use crate::waiting_rows::{RowsRoom, WaitingRows};
-use crate::{lock, quoted};
 
 /// Settings of an engine. The defaults suit most uses.
 #[derive(Debug, Clone, Default)]
@@ -74,8 +74,8 @@ pub struct ScanEngine {
     pub(crate) tables: Tables,
     waiting: WaitingRows,
     /// How the files of each directory are read.
-    folders: Mutex<HashMap<std::path::PathBuf, (IoOptions, TableFolder)>>,
-    totals: Mutex<ScanTotals>,
+    folders: Lock<HashMap<std::path::PathBuf, (IoOptions, TableFolder)>>,
+    totals: Lock<ScanTotals>,
 }
 
 impl ScanEngine {
@@ -125,8 +125,8 @@ impl ScanEngine {
             waiting: WaitingRows::new(rows_bytes),
             executor,
             storage,
-            folders: Mutex::default(),
-            totals: Mutex::default(),
+            folders: Lock::default(),
+            totals: Lock::default(),
         })
     }
 
@@ -168,7 +168,7 @@ impl ScanEngine {
 
     /// Sums over all pieces so far.
     pub fn totals(&self) -> ScanTotals {
-        *lock(&self.totals)
+        *self.totals.lock()
     }
 
     /// The file system, whose clock is the engine's.
@@ -184,7 +184,7 @@ impl ScanEngine {
     /// Returns the folder of a database's tables, and how they are read.
     pub(crate) fn folder(&self, path: &Path, options: IoOptions) -> TableFolder {
         let path = absolute(path);
-        let mut folders = lock(&self.folders);
+        let mut folders = self.folders.lock();
         match folders.get(&path) {
             Some((known, folder)) if *known == options => folder.clone(),
             _ => {
@@ -439,7 +439,8 @@ impl ScanEngine {
             selected: counts.selected,
             malformed: counts.malformed,
         };
-        lock(&self.totals).add(&report, clock.now().saturating_sub(began));
+        let elapsed = clock.now().saturating_sub(began);
+        self.totals.lock().add(&report, elapsed);
         Ok(PieceOutput {
             batches: task.take(),
             report,

@@ -35,7 +35,7 @@ mod waiting_rows;
 
 use std::fmt::Debug;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::{Error, ErrorKind, Result};
 use rockmill_format::names;
@@ -116,8 +116,4 @@ pub trait Database: Debug + Send + Sync {
 /// itself.
 fn quoted(family: &str) -> String {
     format!("\"{}\"", names::escape(&names::unescape(family)))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
 //! Loads rows of a version into a table that stays on a device.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request, ResidentTable,
-    Result, RowOutput, TaskReport, Tombstones,
+    CancelToken, Error, ErrorKind, InputTable, Lock, Operator, Output, ReadTask, Request,
+    ResidentTable, Result, RowOutput, TaskReport, Tombstones,
 };
 use rockmill_exec::admit::{Admitted, Footprint, Need};
 use rockmill_exec::budget::JobShare;
@@ -15,7 +15,6 @@ use rockmill_storage::clock::Worker;
 
 use crate::engine::{MIN_READ_AHEAD_BYTES, ScanEngine};
 use crate::family::FamilySnapshot;
-use crate::lock;
 use crate::piece::Piece;
 use crate::task::{FromTables, Goal};
 
@@ -237,7 +236,7 @@ impl Tasks for LoadTasks {
         reading.read_ahead_bytes = self.read_ahead_bytes;
         Arc::new(LoadRun {
             reading,
-            inputs: Mutex::default(),
+            inputs: Lock::default(),
             of: self,
         })
     }
@@ -261,17 +260,17 @@ struct LoadRun {
     of: Arc<LoadTasks>,
     reading: FromTables,
     /// Its tables, open, until it runs.
-    inputs: Mutex<Vec<InputTable>>,
+    inputs: Lock<Vec<InputTable>>,
 }
 
 impl TaskRun for LoadRun {
     fn prepare(&self) -> Result<()> {
-        *lock(&self.inputs) = self.reading.open()?;
+        *self.inputs.lock() = self.reading.open()?;
         Ok(())
     }
 
     fn run(&self, call: &Call) -> Result<TaskReport> {
-        let inputs = std::mem::take(&mut *lock(&self.inputs));
+        let inputs = std::mem::take(&mut *self.inputs.lock());
         let task = ReadTask {
             reading: self.reading.request(&inputs).reading,
             cancel: call.stop(),

@@ -1,9 +1,9 @@
 //! A table in memory of entries that are not in files yet.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, Error, InputTable, KeyRange, OutputPlan, ReadAt, Result, SstFile, SstSink,
+    CancelToken, Error, InputTable, KeyRange, Lock, OutputPlan, ReadAt, Result, SstFile, SstSink,
     entry_hash, kv_hash, open_table,
 };
 use rockmill_cpu::retain::Sink;
@@ -14,7 +14,6 @@ use rockmill_format::range_tombstone::RangeTombstone;
 use rockmill_snapshot::unflushed::MemTable;
 
 use crate::engine::ScanEngine;
-use crate::lock;
 use crate::ranges;
 
 /// Unflushed entries of a column family.
@@ -121,13 +120,13 @@ fn write(memtable: &MemTable, cancel: &CancelToken) -> Result<Vec<u8>> {
         last = Some(user_key);
     }
     writer.finish()?;
-    Ok(std::mem::take(&mut lock(&sink.bytes)))
+    Ok(std::mem::take(&mut sink.bytes.lock()))
 }
 
 /// Takes one file in memory.
 #[derive(Debug, Default)]
 struct MemorySink {
-    bytes: Arc<Mutex<Vec<u8>>>,
+    bytes: Arc<Lock<Vec<u8>>>,
 }
 
 impl SstSink for MemorySink {
@@ -143,7 +142,7 @@ impl SstSink for MemorySink {
 
 impl SstFile for MemorySink {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        lock(&self.bytes).extend_from_slice(bytes);
+        self.bytes.lock().extend_from_slice(bytes);
         Ok(())
     }
 

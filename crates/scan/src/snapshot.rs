@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, KeyRange, Result};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, KeyRange, Lock, Result};
 use rockmill_exec::parallel;
 use rockmill_format::manifest::{ColumnFamily, FileMeta};
 use rockmill_format::names;
@@ -22,9 +22,9 @@ use crate::history::Origin;
 use crate::iterators::Iterators;
 use crate::memory_table::MemoryTable;
 use crate::options::{ReadOptions, comparator};
+use crate::quoted;
 use crate::table::{SnapshotTable, TableFolder};
 use crate::version::VersionFile;
-use crate::{lock, quoted};
 
 /// All column families of a database at one sequence number.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub struct Family {
     reuses_manifest: Option<u64>,
     /// Iterators for rows that tables alone do not determine.
     pub iterators: Option<Arc<dyn Iterators>>,
-    snapshot: Mutex<Option<Arc<FamilySnapshot>>>,
+    snapshot: Lock<Option<Arc<FamilySnapshot>>>,
 }
 
 /// A file of a column family.
@@ -118,7 +118,7 @@ impl Family {
             has_filter: !options.unfiltered.contains(&tree.name),
             reuses_manifest: options.reuses_manifest,
             iterators: None,
-            snapshot: Mutex::default(),
+            snapshot: Lock::default(),
         }
     }
 
@@ -138,7 +138,7 @@ impl Family {
             has_filter: false,
             reuses_manifest: None,
             iterators: None,
-            snapshot: Mutex::new(Some(Arc::new(snapshot))),
+            snapshot: Lock::new(Some(Arc::new(snapshot))),
         }
     }
 
@@ -297,7 +297,7 @@ impl Snapshot {
         families: BTreeMap<String, Family>,
     ) -> Self {
         let sequences = families.values().filter_map(|family| {
-            let snapshot = lock(&family.snapshot);
+            let snapshot = family.snapshot.lock();
             snapshot.as_ref().map(|snapshot| snapshot.sequence)
         });
         Self {
@@ -345,7 +345,7 @@ impl Snapshot {
     /// memory for its index.
     pub fn family(&self, name: &str) -> Result<Arc<FamilySnapshot>> {
         let (name, family) = self.known(name)?;
-        let mut snapshot = lock(&family.snapshot);
+        let mut snapshot = family.snapshot.lock();
         if let Some(snapshot) = &*snapshot {
             return Ok(Arc::clone(snapshot));
         }

@@ -7,12 +7,12 @@ use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::{
-    Cacheable, CancelToken, Error, ErrorKind, FileIdentity, InputTable, ReadAt, Result, open_table,
-    range_tombstones,
+    Cacheable, CancelToken, Error, ErrorKind, FileIdentity, InputTable, Lock, ReadAt, Result,
+    open_table, range_tombstones,
 };
 use rockmill_exec::budget::{Budget, Reservation};
 use rockmill_exec::file_caches::database_number;
@@ -24,8 +24,6 @@ use rockmill_snapshot::tree::user_key;
 use rockmill_storage::io::{ClosedInput, JobInput, JobIo};
 use rockmill_storage::{base_name, table_path};
 
-use crate::lock;
-
 /// A table of a database.
 #[derive(Debug)]
 pub struct Table {
@@ -35,7 +33,7 @@ pub struct Table {
     closed: Arc<ClosedInput>,
     /// The file from which it was opened, if the operating system has it.
     file: Option<Identity>,
-    open: Mutex<Weak<JobInput>>,
+    open: Lock<Weak<JobInput>>,
     last_used: AtomicU64,
     _reservation: Reservation,
 }
@@ -56,12 +54,12 @@ impl Table {
     /// # Errors
     /// Storage.
     pub fn open(&self) -> Result<InputTable> {
-        let known = lock(&self.open).upgrade();
+        let known = self.open.lock().upgrade();
         let file = match known {
             Some(file) => file,
             None => {
                 let file = Arc::new(self.closed.open()?);
-                *lock(&self.open) = Arc::downgrade(&file);
+                *self.open.lock() = Arc::downgrade(&file);
                 file
             }
         };
@@ -163,7 +161,7 @@ impl Identity {
 #[derive(Debug)]
 pub struct Tables {
     budget: Arc<Budget>,
-    kept: Mutex<HashMap<Key, Arc<Table>>>,
+    kept: Lock<HashMap<Key, Arc<Table>>>,
     uses: AtomicU64,
     columns: Arc<ColumnCache>,
 }
@@ -173,7 +171,7 @@ impl Tables {
     pub fn new(budget: &Arc<Budget>, columns: &Arc<ColumnCache>) -> Self {
         Self {
             budget: Arc::clone(budget),
-            kept: Mutex::default(),
+            kept: Lock::default(),
             uses: AtomicU64::new(0),
             columns: Arc::clone(columns),
         }
@@ -217,7 +215,7 @@ impl Tables {
         let key = (folder.path.clone(), meta.number, meta.size, identity);
         let open = opened.as_ref().or(file);
         let known = || {
-            let known = lock(&self.kept).get(&key).cloned();
+            let known = self.kept.lock().get(&key).cloned();
             known.filter(|table| open.is_none_or(|file| table.is_in(file)))
         };
         let table = match known() {
@@ -226,7 +224,7 @@ impl Tables {
                 let table = self.open(folder, meta, open, cancel)?;
                 // Another thread may have opened it meanwhile.
                 known().unwrap_or_else(|| {
-                    lock(&self.kept).insert(key, Arc::clone(&table));
+                    self.kept.lock().insert(key, Arc::clone(&table));
                     table
                 })
             }
@@ -301,7 +299,7 @@ impl Tables {
             io: Arc::clone(&folder.io),
             closed,
             file: identity_of_file,
-            open: Mutex::default(),
+            open: Lock::default(),
             last_used: AtomicU64::new(0),
         }))
     }
@@ -312,7 +310,7 @@ impl Tables {
     /// Declined if there is no room; Cancelled.
     pub fn keep(&self, bytes: u64, cancel: &CancelToken) -> Result<Reservation> {
         while self.budget.room_for_reservations() < bytes {
-            let mut kept = lock(&self.kept);
+            let mut kept = self.kept.lock();
             let unused = kept
                 .iter()
                 .filter(|(_, table)| Arc::strong_count(table) == 1);

@@ -1,12 +1,12 @@
 //! A piece as a task of the executor.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use rockmill_core::scan::{Batch, BatchSink, ScanPlan};
 use rockmill_core::{
-    DeclineReason, Error, ErrorKind, InputTable, KeyRange, NeedsMerge, Operator, Output, Purpose,
-    ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
+    DeclineReason, Error, ErrorKind, InputTable, KeyRange, Lock, NeedsMerge, Operator, Output,
+    Purpose, ReadTask, Request, Result, SnapshotRules, TaskReport, Tombstones, Visibility, borders,
 };
 use rockmill_cpu::scan::Scanner;
 use rockmill_exec::executor::{Call, Event, Start, TaskHandle, TaskRun, Tasks};
@@ -17,7 +17,6 @@ use crate::deleted::Deleted;
 use crate::engine::{DIRECT_READ_AHEAD_BYTES, MIN_READ_AHEAD_BYTES, READ_AHEAD_BYTES};
 use crate::family::FamilySnapshot;
 use crate::iterators::RowFn;
-use crate::lock;
 use crate::table::SnapshotTable;
 
 /// One piece, which is all of its job.
@@ -31,7 +30,7 @@ pub struct PieceTask {
     /// Whether they have had more.
     has_more: AtomicBool,
     /// The batches, once they are all there.
-    done: Mutex<Vec<Batch>>,
+    done: Lock<Vec<Batch>>,
 }
 
 /// How a piece is read.
@@ -198,7 +197,7 @@ impl PieceTask {
             size,
             most_bytes,
             has_more: AtomicBool::new(false),
-            done: Mutex::default(),
+            done: Lock::default(),
         })
     }
 
@@ -211,7 +210,7 @@ impl PieceTask {
 
     /// Takes the batches.
     pub fn take(&self) -> Vec<Batch> {
-        std::mem::take(&mut lock(&self.done))
+        std::mem::take(&mut self.done.lock())
     }
 }
 
@@ -231,8 +230,8 @@ impl Tasks for PieceTask {
     fn begin(self: Arc<Self>, _: Start<'_>) -> Arc<dyn TaskRun> {
         Arc::new(PieceRun {
             of: self,
-            inputs: Mutex::default(),
-            batches: Mutex::default(),
+            inputs: Lock::default(),
+            batches: Lock::default(),
         })
     }
 
@@ -258,15 +257,15 @@ impl Tasks for PieceTask {
 struct PieceRun {
     of: Arc<PieceTask>,
     /// Its tables, open, until it runs.
-    inputs: Mutex<Vec<InputTable>>,
+    inputs: Lock<Vec<InputTable>>,
     /// Its batches, until it is complete.
-    batches: Mutex<Vec<Batch>>,
+    batches: Lock<Vec<Batch>>,
 }
 
 impl TaskRun for PieceRun {
     fn prepare(&self) -> Result<()> {
         if let Reading::Tables(from) = &self.of.reading {
-            *lock(&self.inputs) = from.open()?;
+            *self.inputs.lock() = from.open()?;
         }
         Ok(())
     }
@@ -279,7 +278,7 @@ impl TaskRun for PieceRun {
         };
         let report = match &self.of.reading {
             Reading::Tables(from) => {
-                let inputs = std::mem::take(&mut *lock(&self.inputs));
+                let inputs = std::mem::take(&mut *self.inputs.lock());
                 let Request { reading, purpose } = from.request(&inputs);
                 let Purpose::Scan(plan) = purpose else {
                     return Err(Error::internal("a piece of a load is scanned"));
@@ -297,7 +296,7 @@ impl TaskRun for PieceRun {
             }
             Reading::Iterators(through) => through.run(call, &mut batches)?,
         };
-        *lock(&self.batches) = batches.batches;
+        *self.batches.lock() = batches.batches;
         Ok(report)
     }
 
@@ -306,7 +305,7 @@ impl TaskRun for PieceRun {
             let what = "entries read do not equal entries kept and dropped";
             return Err(Error::new(ErrorKind::Verification, what));
         }
-        *lock(&self.of.done) = std::mem::take(&mut *lock(&self.batches));
+        *self.of.done.lock() = std::mem::take(&mut *self.batches.lock());
         Ok(())
     }
 

@@ -82,7 +82,7 @@ impl CachedFile {
 impl FileCache {
     /// Lets all files make room for the files of a database that has been closed. They are found if it is opened again.
     pub fn closed(&self, database: u64) {
-        for file in self.state().files.values_mut() {
+        for file in self.state.lock().files.values_mut() {
             if file.database == database {
                 (file.level, file.used) = (u32::MAX, 0);
             }
@@ -92,7 +92,7 @@ impl FileCache {
     /// Notes that a compaction has read a range of a file. The file leaves the database once the compaction is installed, and
     /// until then only another attempt of the compaction would read it. So its chunks make room for the new files.
     pub fn was_compacted(&self, identity: &FileIdentity, range: Range<u64>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(file) = state.files.get_mut(identity) {
             let first = range.start.div_ceil(self.chunk_bytes);
             let end = match range.end >= file.data_bytes {
@@ -110,19 +110,19 @@ impl FileCache {
 
     /// Drops a file that no database has any more.
     pub fn forget(&self, identity: &FileIdentity) {
-        self.state().drop_file(identity, self.chunk_bytes);
+        self.state.lock().drop_file(identity, self.chunk_bytes);
     }
 
     /// Drops a file whose cached bytes are not those of the file.
     pub fn mismatch(&self, identity: &FileIdentity) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.accounts.mismatches += 1;
         state.drop_file(identity, self.chunk_bytes);
     }
 
     /// Looks at a version of a database, which has the files with these unique ids. Files that it no longer has are dropped.
     pub fn look(&self, database: u64, has: &dyn Fn([u64; 2]) -> bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut gone = Vec::new();
         for (identity, file) in &mut state.files {
             let Stage::Live {
@@ -186,7 +186,7 @@ impl CachedOutput for Output {
         let Some(cache) = self.cache.upgrade() else {
             return;
         };
-        let mut state = cache.state();
+        let mut state = cache.state.lock();
         let file = state.files.get_mut(&self.identity);
         if let Some(file) = file.filter(|file| file.stage == Stage::Output(self.number)) {
             file.database = database;
@@ -203,7 +203,7 @@ impl Drop for Output {
         let Some(cache) = self.cache.upgrade() else {
             return;
         };
-        let mut state = cache.state();
+        let mut state = cache.state.lock();
         let file = state.files.get(&self.identity);
         if file.is_some_and(|file| file.stage == Stage::Output(self.number)) {
             state.drop_file(&self.identity, cache.chunk_bytes);

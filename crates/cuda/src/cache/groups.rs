@@ -95,7 +95,7 @@ impl FileCache {
 
     /// A group, if it is cached. Else its `stored_bytes` are read from the file.
     pub fn find_group(&self, of: &Cacheable, name: &GroupName, stored_bytes: u64) -> Option<Group> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // If there is none, `find` adds the bytes that are read.
         let clock = state.clock + stored_bytes;
         let file = state.files.get_mut(&of.identity).filter(|f| f.is_live());
@@ -121,7 +121,7 @@ impl FileCache {
 
     /// Whether a group is cached.
     pub fn has_group(&self, identity: &FileIdentity, name: &GroupName) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let file = state.files.get(identity);
         file.is_some_and(|file| file.groups.contains_key(name))
     }
@@ -134,7 +134,7 @@ impl FileCache {
     /// Keeps a group of a file with `data_bytes` bytes of data blocks.
     pub fn keep_group(&self, of: &Cacheable, data_bytes: u64, name: GroupName, group: Group) {
         let is_on = self.is_on();
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         let clock = state.clock;
         let file = (state.files)
@@ -154,7 +154,7 @@ impl FileCache {
 
     /// Drops a group whose bytes have changed.
     pub fn group_mismatch(&self, identity: &FileIdentity, name: &GroupName) {
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         state.columns.mismatches += 1;
         let file = state.files.get_mut(identity);

@@ -23,10 +23,10 @@ mod tests;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::columns::Accounts;
-use rockmill_core::{Cacheable, CachedOutput, FileIdentity, Result};
+use rockmill_core::{Cacheable, CachedOutput, FileIdentity, Lock, Result};
 
 use crate::driver::{CopyKind, Stream};
 use crate::memory::{Allocation, DeviceArena};
@@ -44,7 +44,7 @@ const MAX_NOTED: usize = 1 << 16;
 pub struct FileCache {
     arena: Arc<DeviceArena>,
     chunk_bytes: u64,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug, Default)]
@@ -102,14 +102,10 @@ impl FileCache {
         let cache = Arc::new(Self {
             arena: Arc::clone(arena),
             chunk_bytes,
-            state: Mutex::default(),
+            state: Lock::default(),
         });
         arena.set_cache(&cache);
         cache
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the number of bytes to keep, as the device allocates them. 0 keeps none. `DeviceArena::trim`, or the next
@@ -125,29 +121,29 @@ impl FileCache {
 
     /// The counts of files.
     pub fn accounts(&self) -> Accounts {
-        self.state().accounts
+        self.state.lock().accounts
     }
 
     /// The counts of groups.
     pub fn column_accounts(&self) -> Accounts {
-        self.state().columns
+        self.state.lock().columns
     }
 
     /// The counts that the process's metrics recorder has received, and those that it receives now; see [`Accounts::tell`].
     pub fn tell(&self, stays: bool) -> [Accounts; 2] {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.accounts.tell(&mut state.told, stays)
     }
 
     /// The same counts of groups.
     pub fn tell_columns(&self, stays: bool) -> [Accounts; 2] {
-        let state = &mut *self.state();
+        let state = &mut *self.state.lock();
         state.columns.tell(&mut state.columns_told, stays)
     }
 
     /// The parts of a range of a file: what is cached, and what is only in the file.
     pub fn find(&self, of: &Cacheable, range: Range<u64>) -> Vec<Part> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let len = range.end - range.start;
         state.clock += len;
@@ -190,7 +186,7 @@ impl FileCache {
         if !self.is_on() {
             return false;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.noted.len() >= MAX_NOTED {
             state.noted.clear();
         }
@@ -245,7 +241,7 @@ impl FileCache {
         // SAFETY: the caller guarantees it.
         let copied = unsafe { self.copies(&of, data_bytes, 0..data_bytes, from, stream)? };
         let number = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.next_output += 1;
             state.next_output
         };
@@ -304,7 +300,7 @@ impl FileCache {
     }
 
     fn has(&self, identity: &FileIdentity, number: usize) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let file = state.files.get(identity);
         file.is_some_and(|file| matches!(file.chunks.get(number), Some(Some(_))))
     }
@@ -319,7 +315,7 @@ impl FileCache {
     ) -> bool {
         let mut unused = Vec::new();
         let is_on = self.is_on();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let clock = state.clock;
         let file = state
             .files
@@ -357,7 +353,7 @@ impl FileCache {
         let device = self.arena.device();
         let _current = device.make_current()?;
         let stream = Stream::new(device)?;
-        let state = self.state();
+        let state = self.state.lock();
         let mut flipped = 0;
         for file in state.files.values() {
             let chunks = file.chunks.iter().enumerate();

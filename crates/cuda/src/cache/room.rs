@@ -28,7 +28,7 @@ impl FileCache {
 
     /// Frees dropped chunks, except those that tasks copy from, in the regions of the cache.
     fn free_dropped(&self) {
-        let dropped = std::mem::take(&mut self.state().dropped);
+        let dropped = std::mem::take(&mut self.state.lock().dropped);
         drop(dropped);
     }
 
@@ -37,7 +37,7 @@ impl FileCache {
     /// A compaction reads the files of a level in turn, so the one that was not used for the longest time is the one that is
     /// needed next. So a file makes room for shallower ones only, until it is old.
     fn evict(&self, level: u32) -> bool {
-        let mut guard = self.state();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         let chunk = state
             .files
@@ -86,7 +86,7 @@ impl FileCache {
     fn cheapest_region(&self, tried: &[usize]) -> Option<Range<usize>> {
         let mut regions = self.arena.cache_regions();
         let mut chunks = vec![Some([0u64; LEVELS]); regions.len()];
-        let state = self.state();
+        let state = self.state.lock();
         for file in state.files.values() {
             let level = match state.is_old(file) {
                 true => LEVELS - 1,
@@ -124,7 +124,7 @@ impl FileCache {
     fn evict_region(&self, region: &Range<usize>) {
         let is_there = |memory: &Allocation| region.contains(&memory.as_ptr().addr());
         let (mut chunks, mut groups) = (Vec::new(), Vec::new());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         for file in state.files.values_mut() {
             for chunk in &mut file.chunks {
                 chunks.extend(chunk.take_if(|chunk| is_there(chunk)));

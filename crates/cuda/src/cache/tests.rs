@@ -328,7 +328,7 @@ fn bytes_of_a_group_count_once_as_read() {
         if !found {
             cache.find(&file, 0..CHUNK);
         }
-        (found, cache.state().clock)
+        (found, cache.state.lock().clock)
     };
     assert_eq!(read(0), (false, CHUNK));
     keep_group(&cache, &file, 0, KIB);

@@ -43,7 +43,7 @@ impl Stages {
     }
 
     /// Runs `work`, the whole job of a thread, and counts the thread's processor time.
-    pub fn count_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn count_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = thread_cpu();
         let done = work();
         self.0.lock().cpu += thread_cpu().saturating_sub(before);

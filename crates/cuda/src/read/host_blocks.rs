@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use rockmill_core::{
-    BlockStream, CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result,
+    BlockStream, CancelToken, Error, InputTable, KeyRange, Lock, ReadAt, Resource, Result,
 };
 use rockmill_format::compression::CompressionType;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
@@ -82,33 +81,23 @@ pub fn host_blocks(
         parts.extend(starts.map(|start| (ordinal, start..(start + step).min(blocks.end))));
     }
     let threads = threads.min(parts.len());
-    let (parts, done) = (
-        Mutex::new(parts.into_iter().enumerate()),
-        Mutex::new(Vec::new()),
-    );
-    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || {
+    let parts = Lock::new(parts.into_iter().enumerate());
+    let done = Lock::new(Vec::new());
+    let next = || parts.lock().next();
+    stages.on_threads(threads, "rockmill-in", || {
         while let Some((place, (ordinal, blocks))) = next() {
             let made = stages.time("decompress on host", Resource::Host, 0, || {
                 decompress(&tables[ordinal], ordinal, blocks, cancel)
             });
             let failed = made.is_err();
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.push((place, made));
+            done.lock().push((place, made));
             if failed {
                 break;
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            let builder = std::thread::Builder::new().name("rockmill-in".to_owned());
-            // Fewer threads suffice.
-            let _ = builder.spawn_scoped(scope, || stages.count_cpu(work));
-        }
-        work();
-    });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(())
+    })?;
+    let mut done = done.into_inner();
     // If there are several errors, the first block's error counts.
     done.sort_by_key(|&(place, _)| place);
     done.into_iter().map(|(_, made)| made).collect()

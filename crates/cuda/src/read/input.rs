@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rockmill_core::{
-    Cacheable, CancelToken, Error, InputTable, KeyRange, ReadAt, Resource, Result,
+    Cacheable, CancelToken, Error, InputTable, KeyRange, Lock, ReadAt, Resource, Result,
 };
 use rockmill_format::checksum::ChecksumType;
 use rockmill_format::compression::CompressionType;
@@ -369,7 +369,7 @@ impl<'a> Input<'a> {
         }
         let loader = Loader {
             pool,
-            waiting: Mutex::new(places),
+            waiting: Lock::new(places),
             cancel,
             stages,
         };
@@ -377,24 +377,7 @@ impl<'a> Input<'a> {
             return Ok(());
         }
         let threads = IO_THREADS.min(self.segments.len());
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads)
-                .filter_map(|_| {
-                    let builder = std::thread::Builder::new().name("rockmill-in".to_owned());
-                    builder
-                        .spawn_scoped(scope, || stages.count_cpu(|| loader.work()))
-                        .ok()
-                })
-                .collect();
-            let mut done = loader.work();
-            for other in others {
-                let result = other
-                    .join()
-                    .unwrap_or_else(|_| Err(Error::internal("a loading thread panicked")));
-                done = done.and(result);
-            }
-            done
-        })
+        stages.on_threads(threads, "rockmill-in", || loader.work())
     }
 }
 
@@ -402,7 +385,7 @@ impl<'a> Input<'a> {
 struct Loader<'a> {
     pool: &'a Pool,
     /// Segments, and the place of each.
-    waiting: Mutex<VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>>,
+    waiting: Lock<VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>>,
     cancel: &'a CancelToken,
     stages: &'a Stages,
 }
@@ -415,7 +398,7 @@ impl<'a> Loader<'a> {
         let done = self.work_with(&mut ring);
         if done.is_err() {
             // The other threads may stop.
-            self.waiting().clear();
+            self.waiting.lock().clear();
         }
         done.and(ring.stream.synchronize())
     }
@@ -430,11 +413,7 @@ impl<'a> Loader<'a> {
     }
 
     fn next(&self) -> Option<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)> {
-        self.waiting().pop_front()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(&'a Segment<'a>, DeviceSliceMut<'a, u8>)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().pop_front()
     }
 
     /// Reads into pinned memory and copies from there; the next chunks are read meanwhile.

@@ -3,8 +3,9 @@
 mod groups;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use rockmill_core::Lock;
 use rockmill_core::scan::codes::{SCAN_CHECK, SCAN_REQUIRE};
 use rockmill_core::scan::{
     Calendar, ColumnType, Comparison, Instruction, IntegerRange, Kernel, Literal, Number,
@@ -79,7 +80,7 @@ impl Encoded {
 /// The plans of the last scans in the kernels' form, so that each is encoded once: a backend is asked about the support
 /// and the memory of a plan several times before its tasks run.
 #[derive(Debug, Default)]
-pub struct Encodings(Mutex<VecDeque<(ScanPlan, Option<Arc<Encoded>>)>>);
+pub struct Encodings(Lock<VecDeque<(ScanPlan, Option<Arc<Encoded>>)>>);
 
 impl Encodings {
     /// More plans than run at a time.
@@ -89,8 +90,7 @@ impl Encodings {
 
     /// The plan, as of [`Encoded::new`].
     pub fn of(&self, plan: &ScanPlan) -> Option<Arc<Encoded>> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, encoded)) = known().iter().find(|(other, _)| other == plan) {
+        if let Some((_, encoded)) = self.0.lock().iter().find(|(other, _)| other == plan) {
             return encoded.clone();
         }
         let encoded = Encoded::new(plan).map(Arc::new);
@@ -98,7 +98,7 @@ impl Encodings {
         if bytes > Self::MAX_BYTES {
             return encoded;
         }
-        let mut known = known();
+        let mut known = self.0.lock();
         if known.len() == Self::MAX {
             known.pop_front();
         }
