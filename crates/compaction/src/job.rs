@@ -45,10 +45,10 @@ pub fn run(
     let share = budget.enter(entry(job, input_dir), priority(&job.info), cancel)?;
     let files = context.files(eligible)?;
     let prepared = prepare(context, &files, &share, eligible, input_dir)?;
-    share.admit(prepared.subcompaction_memory_bytes, cancel)?;
+    share.admit(prepared.admitted.task_bytes, cancel)?;
     let progress = (context.counters).begin(prepared.subcompaction_bytes.iter().sum());
     let verifier = Verifier {
-        level: context.verification,
+        level: context.settings.verification,
         files: Arc::clone(&files),
         staging: staging.files().clone(),
         session_id: job.identity.session_id.clone(),
@@ -71,14 +71,14 @@ pub fn run(
     ));
     let owned = OwnedTasks {
         tasks: Arc::clone(&running) as _,
-        devices: running.prepared.devices.clone(),
-        task_memory_bytes: running.prepared.subcompaction_memory_bytes,
+        devices: running.prepared.admitted.devices.clone(),
+        task_memory_bytes: running.prepared.admitted.task_bytes,
         stop: files.stop.clone(),
     };
     // A device must not get ahead in virtual time of the thread that watches its calls.
     let handle = Worker::new(&context.clock).run(|| {
         let handle = context.executor.submit(&share, owned);
-        if let Some(error) = &running.prepared.device_refused {
+        if let Some(error) = &running.prepared.admitted.refused {
             handle.refused(error.to_string());
         }
         running.finish_all(context.sync_threads, &context.clock, &handle)?;
@@ -86,7 +86,7 @@ pub fn run(
     })?;
     let Prepared {
         inputs,
-        devices,
+        admitted,
         plan,
         subcompactions,
         subcompaction_bytes,
@@ -94,13 +94,21 @@ pub fn run(
     } = &running.prepared;
     let made = handle.take();
     let tables = inputs.tables();
-    let devices = devices_work(&made, devices, context.executor.cpu(), subcompaction_bytes);
+    let devices = devices_work(
+        &made,
+        &admitted.devices,
+        context.executor.cpu(),
+        subcompaction_bytes,
+    );
     let entries_by_input = entries_by_input(&made, tables.len());
     let mut outcome = gather(made);
     outcome.device_refused = handle.device_refused();
     let cacheable = tables.iter().filter_map(|table| table.cacheable());
-    outcome.inputs = cacheable.map(|cacheable| cacheable.identity).collect();
-    outcome.keeper = running.verifier.keeper.clone();
+    outcome.cached.inputs = cacheable.map(|cacheable| cacheable.identity).collect();
+    let ids = job.tree.inputs.iter().filter_map(|input| input.unique_id);
+    outcome.cached.input_ids = ids.collect();
+    outcome.cached.session.clone_from(&job.info.db_session_id);
+    outcome.cached.keeper = running.verifier.keeper.clone();
     check_accounts(&outcome, &entries_by_input, plan, job, tables)?;
     let syncing = Instant::now();
     staging.sync(&files.syncs)?;

@@ -15,12 +15,8 @@ pub struct Outcome {
     pub files: Vec<OutputFile>,
     /// Sums over the subcompactions, with stages by name; without files and without entries by input.
     pub totals: TaskReport,
-    /// The files that devices have cached, in any order.
-    pub cached: Vec<Arc<dyn CachedOutput>>,
-    /// Keeps the tables of these files.
-    pub keeper: Option<Arc<Keeper>>,
-    /// The inputs that devices may have cached.
-    pub inputs: Vec<FileIdentity>,
+    /// The files that devices have cached.
+    pub cached: CachedFiles,
     /// Number of entries read.
     pub entries_read: u64,
     /// Number of subcompactions.
@@ -56,6 +52,21 @@ impl Outcome {
     pub fn bytes_written(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
+}
+
+/// Files of a job that devices have cached.
+#[derive(Debug, Default)]
+pub struct CachedFiles {
+    /// Its output files, in any order. Caches drop those that are not installed.
+    pub outputs: Vec<Arc<dyn CachedOutput>>,
+    /// Keeps their tables.
+    pub keeper: Option<Arc<Keeper>>,
+    /// The inputs that devices may have cached.
+    pub inputs: Vec<FileIdentity>,
+    /// The unique ids of all inputs.
+    pub input_ids: Vec<[u64; 2]>,
+    /// The session of the job's database.
+    pub session: String,
 }
 
 /// Work of a device on a job.

@@ -14,9 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rockmill_core::{
-    CheckedOrder, Error, Job, Plan, Resource, Result, StageTime, Subcompaction, borders,
-};
+use rockmill_core::{CheckedOrder, Job, Plan, Resource, Result, StageTime, Subcompaction, borders};
 use twox_hash::XxHash3_64;
 
 use crate::eligibility::{self, EligibleJob, LearnedFilter};
@@ -25,7 +23,6 @@ use crate::run_context::RunContext;
 use crate::subcompactions;
 use rockmill_exec::admit::Admitted;
 use rockmill_exec::budget::{Entry, JobShare};
-use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::throughput::JobSize;
 use rockmill_storage::io::JobIo;
 
@@ -46,14 +43,8 @@ pub struct Prepared {
     pub subcompaction_bytes: Vec<u64>,
     /// Known sizes of the subcompactions.
     pub size: JobSize,
-    /// Bytes of each input that are read ahead.
-    pub read_ahead_bytes: usize,
-    /// Maximum memory of a subcompaction.
-    pub subcompaction_memory_bytes: u64,
-    /// The devices other than the CPU that run the job.
-    pub devices: Vec<DeviceEntry>,
-    /// The reason why a device does not run the job, if one does not.
-    pub device_refused: Option<Error>,
+    /// Devices, read-ahead and memory of the subcompactions.
+    pub admitted: Admitted,
     /// CPU time of threads other than the caller's.
     pub cpu_elsewhere: Duration,
     /// Times of opening and planning.
@@ -108,31 +99,25 @@ pub fn prepare(
     let bytes =
         |subcompaction: &Subcompaction| borders::stored_bytes(&subcompaction.range, &tables);
     let subcompaction_bytes: Vec<u64> = subcompactions.iter().map(bytes).collect();
-    let planned_job = admission::PlannedJob {
+    let mut planned_job = admission::PlannedJob {
         context,
         files,
         share,
         job: &eligible.job,
         tables: &tables,
         subcompaction_bytes: &subcompaction_bytes,
+        plan: &mut planned.plan,
+        on_cpu: None,
     };
-    let Admitted {
-        devices,
-        refused,
-        read_ahead_bytes,
-        task_bytes: subcompaction_memory_bytes,
-    } = planned_job.admit(&mut planned.plan)?;
-    let size = planned_job.size(&planned.plan);
+    let admitted = planned_job.admit()?;
+    let size = planned_job.size();
     Ok(Prepared {
-        devices,
-        device_refused: refused,
+        admitted,
         plan: planned.plan,
         learned_filter: planned.learned_filter,
         subcompactions,
         subcompaction_bytes,
         size,
-        read_ahead_bytes,
-        subcompaction_memory_bytes,
         cpu_elsewhere: cpu_of_opening + cpu_of_splitting,
         stages: [opened, host_stage("plan", planning)],
         inputs: Inputs::new(tables, closed, context.descriptors),

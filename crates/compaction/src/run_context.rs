@@ -6,6 +6,7 @@ use rockmill_core::{CancelToken, Result};
 
 use crate::eligibility::EligibleJob;
 use crate::known_tables::KnownTables;
+use crate::settings::MutableSettings;
 use crate::stats::StatsCell;
 use crate::verify::Verification;
 use rockmill_exec::device_registry::DeviceEntry;
@@ -13,7 +14,6 @@ use rockmill_exec::executor::Executor;
 use rockmill_storage::Storage;
 use rockmill_storage::clock::Clock;
 use rockmill_storage::descriptors::Descriptors;
-use rockmill_storage::io::OutputCache;
 use rockmill_storage::io::{JobIo, RateLimiter};
 
 /// Context of a job.
@@ -23,10 +23,8 @@ pub struct RunContext<'a> {
     pub executor: &'a Executor,
     /// The open devices other than the CPU.
     pub devices: Vec<DeviceEntry>,
-    /// Verification level.
-    pub verification: Verification,
-    /// Whether output files go through the page cache.
-    pub output_cache: OutputCache,
+    /// The settings at the job's start.
+    pub settings: MutableSettings,
     /// The file system.
     pub storage: &'a Arc<dyn Storage>,
     /// Clock of the storage.
@@ -37,10 +35,6 @@ pub struct RunContext<'a> {
     pub descriptors: &'a Arc<Descriptors>,
     /// Number of threads that sync and verify finished files.
     pub sync_threads: usize,
-    /// Bytes per read of each input.
-    pub read_ahead_bytes: usize,
-    /// Whether Rockmill's own code may compress in place of a library ([`crate::MutableSettings::device_compression`]).
-    pub device_compression: bool,
     /// Tables of all databases that need not be read again.
     pub known_tables: &'a Arc<KnownTables>,
     /// Set when the database closes.
@@ -55,11 +49,11 @@ impl RunContext<'_> {
     /// # Errors
     /// Declined if an option is malformed.
     pub fn files(&self, eligible: &EligibleJob) -> Result<Arc<JobIo>> {
-        let options = eligible.io()?.with_outputs(self.output_cache);
+        let options = eligible.io()?.with_outputs(self.settings.output_cache);
         let io = JobIo::new(Arc::clone(self.storage), self.cancel.child()).with_options(options);
         // A subcompaction that is repeated for verification uses the memory of a running one. So its files do not wait
         // for other threads.
-        let max_waiting = match (self.sync_threads, self.verification) {
+        let max_waiting = match (self.sync_threads, self.settings.verification) {
             (1.., Verification::Default) => self.executor.budget().slots(),
             _ => 0,
         };

@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rockmill_core::{
-    CachedOutput, CancelToken, DeclineReason, Error, ErrorKind, FileIdentity, JobInfo, Lock, Result,
-};
+use rockmill_core::{CancelToken, DeclineReason, Error, ErrorKind, JobInfo, Lock, Result};
 use rockmill_format::versions::tells_installation;
 
 use crate::eligibility::EligibleJob;
 use crate::engine::{Engine, guarded};
-use crate::known_tables::Keeper;
+use crate::outcome::CachedFiles;
 use crate::staging::StagingDir;
 pub(crate) use sessions::EndedSessions;
 use sessions::Sessions;
@@ -54,8 +52,7 @@ struct Accepted {
 struct Reported {
     staging: Arc<StagingDir>,
     dir: PathBuf,
-    /// Its files that devices have cached, and its inputs.
-    cached: Cached,
+    cached: CachedFiles,
     /// Whether RocksDB will report whether it took the files. Before 9.6 it does not.
     is_told: bool,
 }
@@ -70,21 +67,6 @@ impl Reported {
     fn was_left(&self) -> bool {
         !self.is_told && self.staging.has_files() == Some(true)
     }
-}
-
-/// Output files of a job that devices have cached.
-#[derive(Debug, Default)]
-pub(crate) struct Cached {
-    /// Its files. Caches drop those that are not installed.
-    pub outputs: Vec<Arc<dyn CachedOutput>>,
-    /// Keeps their tables.
-    pub keeper: Option<Arc<Keeper>>,
-    /// Its inputs.
-    pub inputs: Vec<FileIdentity>,
-    /// The unique ids of all inputs.
-    pub input_ids: Vec<[u64; 2]>,
-    /// The session of its database.
-    pub session: String,
 }
 
 /// Whether RocksDB took a job's files (`options.h:CompactionServiceJobStatus`).
@@ -203,15 +185,7 @@ impl ServiceJobs {
             let reported = Reported {
                 staging,
                 dir,
-                cached: Cached {
-                    outputs: finished.outcome.cached,
-                    keeper: finished.outcome.keeper,
-                    inputs: finished.outcome.inputs,
-                    input_ids: (job.job.tree.inputs.iter())
-                        .filter_map(|input| input.unique_id)
-                        .collect(),
-                    session: job.job.info.db_session_id.clone(),
-                },
+                cached: finished.outcome.cached,
                 is_told,
             };
             self.jobs.lock().reported.insert(id.to_vec(), reported);
@@ -332,6 +306,7 @@ impl Drop for ServiceJobs {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use rockmill_core::CachedOutput;
     use rockmill_storage::LocalStorage;
 
     use super::*;
@@ -367,9 +342,9 @@ mod tests {
         let reported = Reported {
             staging: Arc::new(staging),
             dir: dir.to_owned(),
-            cached: Cached {
+            cached: CachedFiles {
                 outputs: vec![Arc::clone(&output) as _],
-                ..Cached::default()
+                ..CachedFiles::default()
             },
             is_told,
         };

@@ -33,7 +33,7 @@ pub trait Need {
     ///
     /// # Errors
     /// Declined.
-    fn room(&self, footprint: &Footprint) -> Result<u64>;
+    fn room(&self, memory: &TaskMemory) -> Result<u64>;
 
     /// Whether the CPU can run the tasks: alone, or those at which a device fails.
     fn may_run_on_cpu(&self) -> bool {
@@ -44,10 +44,10 @@ pub trait Need {
     fn leave_to_cpu(&mut self) {}
 }
 
-/// The backends' answers about a task.
+/// Memory of a task with one read-ahead, as the backends state it.
 #[derive(Debug, Clone, Copy)]
-pub struct Footprint {
-    /// The maximum of their host memory.
+pub struct TaskMemory {
+    /// The maximum of the backends' host memory.
     pub host_bytes: u64,
     /// Read-ahead in bytes.
     pub read_ahead_bytes: usize,
@@ -140,7 +140,7 @@ impl Executor {
             };
             let on_devices = devices.iter().map(|entry| of(&*entry.device.backend));
             let is_least = read_ahead_bytes <= least;
-            let room = need.room(&Footprint {
+            let room = need.room(&TaskMemory {
                 host_bytes: on_devices.fold(on_cpu, u64::max),
                 read_ahead_bytes,
                 is_last: is_least && devices.is_empty(),

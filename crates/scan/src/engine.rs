@@ -12,7 +12,7 @@ use rockmill_core::{
 };
 use rockmill_cuda::CudaSettings;
 use rockmill_exec::TaskDeadline;
-use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::admit::{Admitted, Need, TaskMemory};
 use rockmill_exec::budget::{Budget, Entry, JobShare, Priority};
 use rockmill_exec::device::DeviceList;
 use rockmill_exec::device_registry::{DeviceEntry, DeviceRegistry};
@@ -479,10 +479,10 @@ impl Need for ReadPiece<'_> {
         self.reading.window(read_ahead_bytes)
     }
 
-    fn room(&self, footprint: &Footprint) -> Result<u64> {
-        let (bytes, most) = (footprint.host_bytes, self.engine.max_task_bytes());
+    fn room(&self, memory: &TaskMemory) -> Result<u64> {
+        let (bytes, most) = (memory.host_bytes, self.engine.max_task_bytes());
         // A larger read-ahead is used only if pieces on all threads can have it.
-        let at_once = match footprint.read_ahead_bytes > READ_AHEAD_BYTES {
+        let at_once = match memory.read_ahead_bytes > READ_AHEAD_BYTES {
             true => self.engine.executor.budget().slots() as u64,
             false => 1,
         };

@@ -6,7 +6,7 @@ use rockmill_core::{
     CancelToken, Error, ErrorKind, InputTable, Lock, Operator, Output, ReadTask, Request,
     ResidentTable, Result, RowOutput, TaskReport, Tombstones,
 };
-use rockmill_exec::admit::{Admitted, Footprint, Need};
+use rockmill_exec::admit::{Admitted, Need, TaskMemory};
 use rockmill_exec::budget::JobShare;
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_exec::executor::{Call, Event, OwnedTasks, Start, TaskHandle, TaskRun, Tasks};
@@ -185,9 +185,9 @@ impl Need for ReadLargest {
         self.reading.window(read_ahead_bytes)
     }
 
-    fn room(&self, footprint: &Footprint) -> Result<u64> {
-        let (bytes, most) = (footprint.host_bytes, self.most_bytes);
-        if bytes > most && footprint.read_ahead_bytes > MIN_READ_AHEAD_BYTES {
+    fn room(&self, memory: &TaskMemory) -> Result<u64> {
+        let (bytes, most) = (memory.host_bytes, self.most_bytes);
+        if bytes > most && memory.read_ahead_bytes > MIN_READ_AHEAD_BYTES {
             return Err(Error::internal("less read-ahead is left to try"));
         }
         Ok(bytes.min(most))

@@ -13,7 +13,7 @@ use rockmill_format::manifest::Tree;
 use super::Engine;
 use super::described::DescribedFiles;
 use super::failed_filters::FailedFilters;
-use crate::service::Cached;
+use crate::outcome::CachedFiles;
 use crate::staging::{self, StagingDir, location};
 use rockmill_exec::file_caches::database_number;
 use rockmill_snapshot::identity;
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Lets tasks find the cached files of a job that RocksDB has installed, and drops its inputs.
-    pub(crate) fn cached_files_taken(&self, dir: &Path, cached: &Cached) {
+    pub(crate) fn cached_files_taken(&self, dir: &Path, cached: &CachedFiles) {
         let database = database_number(dir);
         for output in &cached.outputs {
             output.installed(database);

@@ -129,16 +129,13 @@ impl Engine {
         RunContext {
             executor: &self.executor,
             devices: self.executor.registry().opened(),
-            verification: settings.verification,
-            output_cache: settings.output_cache,
+            settings,
             storage: &self.storage,
             clock: self.storage.clock(),
             limiter: &self.limiter,
             descriptors: &self.descriptors,
             sync_threads: (settings.sync_threads)
                 .unwrap_or_else(|| slots.div_ceil(THREADS_PER_SYNC_THREAD)),
-            read_ahead_bytes: settings.read_ahead_bytes,
-            device_compression: settings.device_compression,
             known_tables: &self.known_tables,
             cancel,
             counters: &self.stats,

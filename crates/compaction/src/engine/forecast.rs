@@ -191,12 +191,12 @@ impl Engine {
             .iter()
             .map(|bytes| bytes.div_ceil(file_bytes).max(1));
         let budget = self.executor.budget();
-        let in_memory = budget.bytes() / prepared.subcompaction_memory_bytes.max(1);
+        let in_memory = budget.bytes() / prepared.admitted.task_bytes.max(1);
         let at_once = in_memory.min(budget.slots() as u64);
         Expected {
             subcompactions: subcompactions.len() as u64,
             subcompactions_at_once: at_once.min(subcompactions.len() as u64),
-            subcompaction_memory_bytes: prepared.subcompaction_memory_bytes,
+            subcompaction_memory_bytes: prepared.admitted.task_bytes,
             bytes: subcompactions.iter().sum(),
             output_files: if splitting.single_file {
                 1

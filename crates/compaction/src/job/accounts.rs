@@ -31,7 +31,7 @@ pub fn gather(made: Vec<FinishedTask>) -> Outcome {
         if let Some(ssts) = report.output.ssts_mut() {
             outcome.files.append(&mut ssts.files);
             outcome.size_sample.add(ssts.size_sample);
-            outcome.cached.append(&mut ssts.cached);
+            outcome.cached.outputs.append(&mut ssts.cached);
         }
         totals.read.add(&report.read);
         totals.cpu_elsewhere += report.cpu_elsewhere;

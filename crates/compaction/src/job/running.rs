@@ -100,13 +100,9 @@ impl RunningJob {
         stop: &'t CancelToken,
         progress: Option<&'t Progress>,
     ) -> ReadTask<'t> {
-        let Prepared {
-            plan,
-            read_ahead_bytes,
-            ..
-        } = &self.prepared;
+        let Prepared { plan, admitted, .. } = &self.prepared;
         ReadTask {
-            reading: plan.reading(inputs, &subcompaction.range, *read_ahead_bytes),
+            reading: plan.reading(inputs, &subcompaction.range, admitted.read_ahead_bytes),
             cancel: stop,
             progress,
         }
@@ -134,7 +130,7 @@ impl Tasks for RunningJob {
             false => (self.prepared.subcompaction_bytes[task], start.waited),
         };
         self.files().meter.add(Stage::WaitForBudget, waited, 0);
-        let held_bytes = self.prepared.subcompaction_memory_bytes;
+        let held_bytes = self.prepared.admitted.task_bytes;
         let counter = &self.counter;
         Arc::new(SubcompactionRun {
             running: counter.subcompaction_begins(device, bytes, held_bytes, waited),

@@ -3,8 +3,8 @@
 use rockmill_core::{
     DeclineReason, Error, FileEstimate, InputTable, Job, Plan, Request, Result, Support,
 };
-use rockmill_exec::admit::{Admitted, Footprint, Need};
-use rockmill_exec::budget::{Budget, JobShare};
+use rockmill_exec::admit::{Admitted, Need, TaskMemory};
+use rockmill_exec::budget::JobShare;
 use rockmill_exec::device_health::Circuit;
 use rockmill_exec::device_registry::DeviceEntry;
 use rockmill_exec::throughput::{JobSize, TaskSize};
@@ -14,7 +14,8 @@ use rockmill_storage::io::JobIo;
 use crate::run_context::RunContext;
 use crate::settings::MIN_READ_AHEAD_BYTES;
 
-/// A planned job.
+/// A planned job. A subcompaction must fit into the budget, together with the indexes of the inputs, which stay in memory
+/// while the job runs.
 pub struct PlannedJob<'a> {
     pub context: &'a RunContext<'a>,
     pub files: &'a JobIo,
@@ -22,46 +23,40 @@ pub struct PlannedJob<'a> {
     pub job: &'a Job,
     pub tables: &'a [InputTable],
     pub subcompaction_bytes: &'a [u64],
+    pub plan: &'a mut Plan,
+    /// Compression on the CPU without devices, if it may be other code than that of devices. `admit` sets it.
+    pub on_cpu: Option<CompressionSettings>,
 }
 
 impl PlannedJob<'_> {
     /// Known sizes of the subcompactions.
-    pub fn size(&self, plan: &Plan) -> JobSize {
-        JobSize::new(input_size(plan, self.tables), self.subcompaction_bytes)
+    pub fn size(&self) -> JobSize {
+        let all = input_size(self.plan, self.tables);
+        JobSize::new(all, self.subcompaction_bytes)
     }
 
     /// Admits the job, sets the plan's compressor, and reserves memory for checking files beside the subcompactions.
     ///
     /// # Errors
     /// Declined if a subcompaction does not fit into the budget.
-    pub fn admit(&self, plan: &mut Plan) -> Result<Admitted> {
+    pub fn admit(&mut self) -> Result<Admitted> {
         let (context, tables) = (self.context, self.tables);
         let budget = context.executor.budget();
-        let size = self.size(plan);
-        let own = own_compression(context, self.job, plan);
+        let size = self.size();
+        let own = own_compression(context, self.job, self.plan);
         let on_device = (own.as_ref()).map_or(Implementation::Library, |own| own.implementation);
         let devices = (context.executor).sooner(context.devices.clone(), &size, on_device);
-        let library = plan.output.table.compression.clone();
+        let library = self.plan.output.table.compression.clone();
         let is_chosen = self.job.compressed_by.is_some();
         if let Some(own) = own {
-            plan.output.table.compression = own;
-            if !is_chosen && !is_of_use(context, &devices, plan, tables) {
-                plan.output.table.compression = library.clone();
+            self.plan.output.table.compression = own;
+            if !is_chosen && !is_of_use(context, &devices, self.plan, tables) {
+                self.plan.output.table.compression = library.clone();
             }
         }
-        let admitted = context.executor.admit(
-            devices,
-            &mut Subcompacting {
-                read_ahead_bytes: context.read_ahead_bytes,
-                budget,
-                files: self.files,
-                indexes: self.share.held_bytes(),
-                on_cpu: (!is_chosen).then_some(library),
-                plan: &mut *plan,
-                tables,
-            },
-        )?;
-        let checks = (context.sync_threads as u64).saturating_mul(check_bytes(plan, tables));
+        self.on_cpu = (!is_chosen).then_some(library);
+        let admitted = context.executor.admit(devices, self)?;
+        let checks = (context.sync_threads as u64).saturating_mul(check_bytes(self.plan, tables));
         let needed = (self.share.held_bytes()).saturating_add(admitted.task_bytes);
         if needed.saturating_add(checks) <= budget.bytes() {
             self.share.hold(checks)?;
@@ -83,7 +78,7 @@ fn own_compression(
 ) -> Option<CompressionSettings> {
     let is_allowed = match job.compressed_by {
         Some(chosen) => chosen == Implementation::Rockmill1,
-        None => context.device_compression,
+        None => context.settings.device_compression,
     };
     let own = is_allowed.then(|| plan.output.table.compression.with_rockmill());
     own.flatten()
@@ -129,27 +124,14 @@ fn check_bytes(plan: &Plan, tables: &[InputTable]) -> u64 {
     filter.saturating_add(file.index_bytes.saturating_mul(INDEX_TIMES))
 }
 
-/// A job whose subcompactions must fit into the budget, together with the `indexes` of the inputs, which stay in memory
-/// while the job runs.
-struct Subcompacting<'a> {
-    read_ahead_bytes: usize,
-    budget: &'a Budget,
-    files: &'a JobIo,
-    indexes: u64,
-    /// Compression on the CPU without devices, if it may be other code than that of devices.
-    on_cpu: Option<CompressionSettings>,
-    plan: &'a mut Plan,
-    tables: &'a [InputTable],
-}
-
-impl Need for Subcompacting<'_> {
+impl Need for PlannedJob<'_> {
     fn request(&self, read_ahead_bytes: usize) -> Request<'_> {
         (self.plan).request(self.tables, &self.plan.range, read_ahead_bytes)
     }
 
     fn read_ahead_bytes(&self) -> (usize, usize) {
         let least = MIN_READ_AHEAD_BYTES;
-        (self.read_ahead_bytes.max(least), least)
+        (self.context.settings.read_ahead_bytes.max(least), least)
     }
 
     fn window(&self, read_ahead_bytes: usize) -> (usize, usize) {
@@ -158,14 +140,15 @@ impl Need for Subcompacting<'_> {
 
     /// Memory of scans and of abandoned calls is not available to devices; for the CPU alone it only reduces the
     /// read-ahead.
-    fn room(&self, footprint: &Footprint) -> Result<u64> {
+    fn room(&self, memory: &TaskMemory) -> Result<u64> {
         let (bytes, indexes) = (
-            (footprint.host_bytes).saturating_add(self.files.written_file_bytes()),
-            self.indexes,
+            (memory.host_bytes).saturating_add(self.files.written_file_bytes()),
+            self.share.held_bytes(),
         );
-        let most = match footprint.is_last {
-            true => self.budget.all_bytes(),
-            false => self.budget.bytes(),
+        let budget = self.context.executor.budget();
+        let most = match memory.is_last {
+            true => budget.all_bytes(),
+            false => budget.bytes(),
         };
         if bytes.saturating_add(indexes) <= most {
             return Ok(bytes);
