@@ -31,7 +31,7 @@ use rockmill_cpu::decode::{Accepted, RunReader};
 use rockmill_cpu::merge::Merge;
 use rockmill_cpu::retain::{Sink, retain};
 use rockmill_format::compression::CompressionType;
-use rockmill_storage::io::JobIo;
+use rockmill_storage::io::{JobIo, TaskFiles};
 use rockmill_storage::{InputFileReader, LocalStorage, Storage};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -207,7 +207,7 @@ fn measure(pairs: &Pairs, args: &Args) -> Result<Report> {
         // Removes the files of the previous round first.
         drop(std::mem::replace(&mut outputs, staging("none")?));
         outputs = staging("output")?;
-        let mut sink = StagingSink::new(outputs.files(), job_io(), 0);
+        let mut sink = StagingSink::new(outputs.files(), job_io(), TaskFiles::new(0));
         let (time, made) = timed(|| bench.write(&mut sink))?;
         files = made;
         Ok(time)

@@ -248,19 +248,14 @@ pub fn file_number(subcompaction: usize, made: u64) -> Result<u64> {
 }
 
 impl StagingSink {
-    /// Creates the sink of subcompaction number `subcompaction`.
-    pub fn new(dir: &StagingFiles, io: Arc<JobIo>, subcompaction: usize) -> Self {
+    /// Creates the sink of a subcompaction with these files, none of which is written.
+    pub fn new(dir: &StagingFiles, io: Arc<JobIo>, files: Arc<TaskFiles>) -> Self {
         Self {
             dir: dir.path.clone(),
             io,
-            files: TaskFiles::new(subcompaction),
+            files,
             made: 0,
         }
-    }
-
-    /// Returns the files, once they are written.
-    pub fn into_files(self) -> Arc<TaskFiles> {
-        self.files
     }
 }
 

@@ -16,7 +16,7 @@ use rockmill_core::{
 };
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::LocalStorage;
-use rockmill_storage::io::{JobIo, RateLimiter};
+use rockmill_storage::io::{JobIo, RateLimiter, TaskFiles};
 use tempfile::TempDir;
 
 use common::{DELETE, Entry, PUT};
@@ -70,7 +70,7 @@ impl Staged {
         let mut sink = StagingSink::new(
             self.staging.files(),
             Arc::new(JobIo::new(Arc::new(LocalStorage), CancelToken::new())),
-            self.subcompaction.index,
+            TaskFiles::new(self.subcompaction.index),
         );
         let task = common::task(&self.inputs, plan, &self.subcompaction.range, &cancel);
         common::make(&CpuBackend, task, &plan.output, &mut sink)

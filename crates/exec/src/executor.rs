@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rockmill_core::columns::ColumnCache;
-use rockmill_core::{Backend, CancelToken, Error, ErrorKind, Result, TaskReport};
+use rockmill_core::{Backend, CancelToken, Error, ErrorKind, InputTable, Result, TaskReport};
 use rockmill_cpu::CpuBackend;
 use rockmill_storage::clock::Clock;
 
@@ -100,18 +100,18 @@ pub struct Start<'a> {
 
 /// One run of a task. If a device fails at the task, the CPU's run is another object.
 pub trait TaskRun: Send + Sync + 'static {
-    /// Acquires what the task needs beside the budget, such as open files. Waiting here does not count as the device's
-    /// time.
+    /// Acquires what the task needs beside the budget, and opens the tables that it reads. Waiting here does not count as
+    /// the device's time.
     ///
     /// # Errors
     /// Storage, Cancelled.
-    fn prepare(&self) -> Result<()>;
+    fn prepare(&self) -> Result<Vec<InputTable>>;
 
-    /// Runs the task on the call's backend. It creates files only within [`Call::while_open`].
+    /// Runs the task over these tables on the call's backend. It creates files only within [`Call::while_open`].
     ///
     /// # Errors
     /// Any of [`rockmill_core::ErrorKind`]. The CPU runs the task again after errors that a device may have caused.
-    fn run(&self, call: &Call) -> Result<TaskReport>;
+    fn run(&self, inputs: Vec<InputTable>, call: &Call) -> Result<TaskReport>;
 
     /// Processes the report of a run that was not abandoned. [`TaskHandle::verdict`] may follow at once or later.
     ///

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rockmill_core::{
-    CancelToken, Error, ErrorKind, InputTable, Lock, Operator, Output, ReadTask, Request,
-    ResidentTable, Result, RowOutput, TaskReport, Tombstones,
+    CancelToken, Error, ErrorKind, InputTable, Operator, Output, ReadTask, Request, ResidentTable,
+    Result, RowOutput, TaskReport, Tombstones,
 };
 use rockmill_exec::admit::{Admitted, Need, TaskMemory};
 use rockmill_exec::budget::JobShare;
@@ -234,11 +234,7 @@ impl Tasks for LoadTasks {
     fn begin(self: Arc<Self>, start: Start<'_>) -> Arc<dyn TaskRun> {
         let mut reading = self.load.reading(&self.load.pieces[start.task]);
         reading.read_ahead_bytes = self.read_ahead_bytes;
-        Arc::new(LoadRun {
-            reading,
-            inputs: Lock::default(),
-            of: self,
-        })
+        Arc::new(LoadRun { reading, of: self })
     }
 
     fn discard(&self, _: usize) -> Result<()> {
@@ -259,18 +255,14 @@ impl Tasks for LoadTasks {
 struct LoadRun {
     of: Arc<LoadTasks>,
     reading: FromTables,
-    /// Its tables, open, until it runs.
-    inputs: Lock<Vec<InputTable>>,
 }
 
 impl TaskRun for LoadRun {
-    fn prepare(&self) -> Result<()> {
-        *self.inputs.lock() = self.reading.open()?;
-        Ok(())
+    fn prepare(&self) -> Result<Vec<InputTable>> {
+        self.reading.open()
     }
 
-    fn run(&self, call: &Call) -> Result<TaskReport> {
-        let inputs = std::mem::take(&mut *self.inputs.lock());
+    fn run(&self, inputs: Vec<InputTable>, call: &Call) -> Result<TaskReport> {
         let task = ReadTask {
             reading: self.reading.request(&inputs).reading,
             cancel: call.stop(),

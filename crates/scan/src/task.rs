@@ -230,7 +230,6 @@ impl Tasks for PieceTask {
     fn begin(self: Arc<Self>, _: Start<'_>) -> Arc<dyn TaskRun> {
         Arc::new(PieceRun {
             of: self,
-            inputs: Lock::default(),
             batches: Lock::default(),
         })
     }
@@ -256,21 +255,19 @@ impl Tasks for PieceTask {
 #[derive(Debug)]
 struct PieceRun {
     of: Arc<PieceTask>,
-    /// Its tables, open, until it runs.
-    inputs: Lock<Vec<InputTable>>,
     /// Its batches, until it is complete.
     batches: Lock<Vec<Batch>>,
 }
 
 impl TaskRun for PieceRun {
-    fn prepare(&self) -> Result<()> {
-        if let Reading::Tables(from) = &self.of.reading {
-            *self.inputs.lock() = from.open()?;
+    fn prepare(&self) -> Result<Vec<InputTable>> {
+        match &self.of.reading {
+            Reading::Tables(from) => from.open(),
+            Reading::Iterators(_) => Ok(Vec::new()),
         }
-        Ok(())
     }
 
-    fn run(&self, call: &Call) -> Result<TaskReport> {
+    fn run(&self, inputs: Vec<InputTable>, call: &Call) -> Result<TaskReport> {
         let mut batches = Collected {
             of: &self.of,
             batches: Vec::new(),
@@ -278,7 +275,6 @@ impl TaskRun for PieceRun {
         };
         let report = match &self.of.reading {
             Reading::Tables(from) => {
-                let inputs = std::mem::take(&mut *self.inputs.lock());
                 let Request { reading, purpose } = from.request(&inputs);
                 let Purpose::Scan(plan) = purpose else {
                     return Err(Error::internal("a piece of a load is scanned"));

@@ -12,7 +12,7 @@ use rockmill_cpu::writer::SstWriter;
 use rockmill_format::key::{ValueType, pack_tag};
 
 use rockmill_compaction::staging::{StagingDir, StagingSink, file_number};
-use rockmill_storage::io::{JobInput, JobIo};
+use rockmill_storage::io::{JobInput, JobIo, TaskFiles};
 use rockmill_storage::{LocalStorage, base_name};
 pub use workload::Workload;
 use workload::{fill, plan};
@@ -87,7 +87,7 @@ fn write(
     cancel: &CancelToken,
 ) -> Result<()> {
     let mut sinks: Vec<StagingSink> = (0..workload.runs as usize)
-        .map(|run| StagingSink::new(dir.files(), Arc::clone(io), run))
+        .map(|run| StagingSink::new(dir.files(), Arc::clone(io), TaskFiles::new(run)))
         .collect();
     let writers: Result<Vec<_>> = sinks
         .iter_mut()

@@ -4,8 +4,8 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rockmill_core::{
-    CancelToken, Error, InputTable, Lock, Operator, Plan, Progress, ReadTask, Result, SstFile,
-    SstSink, Subcompaction, TaskReport,
+    CancelToken, InputTable, Lock, Operator, Plan, Progress, ReadTask, Result, SstFile, SstSink,
+    Subcompaction, TaskReport,
 };
 use rockmill_format::key;
 use rockmill_format::range_tombstone::END_TAG;
@@ -41,15 +41,11 @@ pub struct RunningJob {
 /// One run of a subcompaction.
 struct SubcompactionRun {
     job: Arc<RunningJob>,
-    index: usize,
     running: RunningSubcompaction,
     span: Span,
-    /// Its inputs, open, until it runs.
-    inputs: Lock<Option<Vec<InputTable>>>,
     /// Descriptors for its inputs and outputs. An abandoned call does not keep those that it does not use.
     held: Lock<Option<DescriptorLease>>,
-    /// Its files, once all are written, until they are passed on.
-    files: Lock<Option<Arc<TaskFiles>>>,
+    files: Arc<TaskFiles>,
 }
 
 impl RunningJob {
@@ -135,10 +131,8 @@ impl Tasks for RunningJob {
         Arc::new(SubcompactionRun {
             running: counter.subcompaction_begins(device, bytes, held_bytes, waited),
             span: spans::subcompaction(&self.span, task, device, bytes),
-            index: task,
-            inputs: Lock::default(),
             held: Lock::default(),
-            files: Lock::default(),
+            files: TaskFiles::new(task),
             job: self,
         })
     }
@@ -178,25 +172,22 @@ impl Tasks for RunningJob {
 
 impl SubcompactionRun {
     fn subcompaction(&self) -> &Subcompaction {
-        &self.job.prepared.subcompactions[self.index]
+        &self.job.prepared.subcompactions[self.files.task]
     }
 }
 
 impl TaskRun for SubcompactionRun {
-    fn prepare(&self) -> Result<()> {
+    fn prepare(&self) -> Result<Vec<InputTable>> {
         let (inputs, held) = self.job.open_inputs(self.subcompaction())?;
-        *self.inputs.lock() = Some(inputs);
         *self.held.lock() = Some(held);
-        Ok(())
+        Ok(inputs)
     }
 
-    fn run(&self, call: &Call) -> Result<TaskReport> {
+    fn run(&self, inputs: Vec<InputTable>, call: &Call) -> Result<TaskReport> {
         let _entered = self.span.enter();
         let job = &self.job;
-        let Some(inputs) = self.inputs.lock().take() else {
-            return Err(Error::internal("a subcompaction was not prepared"));
-        };
-        let mut sink = StagingSink::new(&job.verifier.staging, Arc::clone(job.files()), self.index);
+        let io = Arc::clone(job.files());
+        let mut sink = StagingSink::new(&job.verifier.staging, io, Arc::clone(&self.files));
         let (started, measured) = (Instant::now(), measured_by_this_thread());
         let progress = Some(self.running.progress());
         let task = job.read_task(self.subcompaction(), &inputs, call.stop(), progress);
@@ -212,21 +203,16 @@ impl TaskRun for SubcompactionRun {
         let moved = measured_by_this_thread().saturating_sub(measured);
         let computed = started.elapsed().saturating_sub(moved);
         job.files().meter.add(Stage::Compute, computed, 0);
-        let report = report?;
-        *self.files.lock() = Some(sink.into_files());
-        Ok(report)
+        report
     }
 
     fn complete(&self, report: TaskReport, handle: &TaskHandle) -> Result<()> {
         let _entered = self.span.enter();
         self.held.lock().take();
-        let Some(files) = self.files.lock().take() else {
-            return Err(Error::internal("a subcompaction is completed twice"));
-        };
         check_report(&report, self.subcompaction(), &self.job.prepared.plan)?;
         spans::subcompaction_done(&self.span, &report);
-        *self.job.report(self.index) = Some(report);
-        let next = files.complete();
+        *self.job.report(self.files.task) = Some(report);
+        let next = Arc::clone(&self.files).complete();
         let next = next.and_then(|next| self.job.files().finishing.offer(next));
         next.map_or(Ok(()), |next| self.job.try_finish(next, handle))
     }

@@ -220,10 +220,7 @@ impl Set {
             waited,
             is_again,
         });
-        if let Err(error) = run.prepare() {
-            run.end();
-            return Err(error);
-        }
+        let inputs = run.prepare().inspect_err(|_| run.end())?;
         let began = self.shared.clock.now();
         let backend = entry.map_or(&self.shared.cpu, |entry| &entry.device.backend);
         let deadline = entry.map(|_| {
@@ -235,7 +232,7 @@ impl Set {
         let backend = Arc::clone(backend);
         let call = Arc::new(Call::new(Arc::clone(&run), backend, stop, grant, deadline));
         self.state.lock().records[task].phase = Phase::Called(Arc::clone(&call));
-        let result = catch_unwind(AssertUnwindSafe(|| run.run(&call)));
+        let result = catch_unwind(AssertUnwindSafe(|| run.run(inputs, &call)));
         if !call.mark_returned() {
             if let Some(entry) = entry {
                 entry.health.returned();

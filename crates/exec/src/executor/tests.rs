@@ -145,11 +145,11 @@ impl Tasks for Script {
 }
 
 impl TaskRun for Run {
-    fn prepare(&self) -> Result<()> {
-        Ok(())
+    fn prepare(&self) -> Result<Vec<InputTable>> {
+        Ok(Vec::new())
     }
 
-    fn run(&self, call: &Call) -> Result<TaskReport> {
+    fn run(&self, _inputs: Vec<InputTable>, call: &Call) -> Result<TaskReport> {
         let report = TaskReport::default();
         if self.device == "cpu" {
             return self.script.on_cpu.clone().map(|()| report);
