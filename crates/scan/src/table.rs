@@ -6,8 +6,8 @@ use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use rockmill_core::columns::{ColumnCache, TableColumns, TableIdentity};
 use rockmill_core::{
@@ -33,7 +33,6 @@ pub struct Table {
     closed: Arc<ClosedInput>,
     /// The file from which it was opened, if the operating system has it.
     file: Option<Identity>,
-    open: Lock<Weak<JobInput>>,
     last_used: AtomicU64,
     _reservation: Reservation,
 }
@@ -54,15 +53,7 @@ impl Table {
     /// # Errors
     /// Storage.
     pub fn open(&self) -> Result<InputTable> {
-        let known = self.open.lock().upgrade();
-        let file = match known {
-            Some(file) => file,
-            None => {
-                let file = Arc::new(self.closed.open()?);
-                *self.open.lock() = Arc::downgrade(&file);
-                file
-            }
-        };
+        let file = self.closed.open_shared(None)?;
         Ok(self.input.read_through(file as Arc<dyn ReadAt>))
     }
 }
@@ -299,7 +290,6 @@ impl Tables {
             io: Arc::clone(&folder.io),
             closed,
             file: identity_of_file,
-            open: Lock::default(),
             last_used: AtomicU64::new(0),
         }))
     }

@@ -1,18 +1,17 @@
 //! The inputs of a job. Each is open only while subcompactions read it, and these share the open file.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use rockmill_core::{CancelToken, InputTable, KeyRange, Lock, ReadAt, Result, borders};
+use rockmill_core::{CancelToken, InputTable, KeyRange, ReadAt, Result, borders};
 
 use rockmill_storage::descriptors::{DescriptorLease, Descriptors, OUTPUT_FILES};
-use rockmill_storage::io::{ClosedInput, JobInput};
+use rockmill_storage::io::ClosedInput;
 
 /// The inputs of a job.
 #[derive(Debug)]
 pub struct Inputs {
     tables: Vec<InputTable>,
     closed: Vec<Arc<ClosedInput>>,
-    open: Vec<Lock<Weak<JobInput>>>,
     descriptors: Arc<Descriptors>,
 }
 
@@ -24,7 +23,6 @@ impl Inputs {
         descriptors: &Arc<Descriptors>,
     ) -> Self {
         Self {
-            open: closed.iter().map(|_| Lock::default()).collect(),
             tables,
             closed,
             descriptors: Arc::clone(descriptors),
@@ -50,7 +48,7 @@ impl Inputs {
         let positions: Vec<_> = borders::overlapping(range, &self.tables).collect();
         let (known, mut held) = self.descriptors.queue().wait(stop, |turn| {
             // Holding the inputs keeps them open.
-            let known = positions.iter().map(|&at| self.open[at].lock().upgrade());
+            let known = positions.iter().map(|&at| self.closed[at].shared());
             let known: Vec<_> = known.collect();
             let missing = known.iter().filter(|input| input.is_none()).count();
             let held = turn.take(missing as u64 + OUTPUT_FILES)?;
@@ -59,20 +57,12 @@ impl Inputs {
         let mut tables = self.tables.clone();
         for (&at, known) in positions.iter().zip(known) {
             stop.check()?;
-            let input = known.map_or_else(|| self.open_one(at, &mut held), Ok)?;
+            let input = match known {
+                Some(input) => input,
+                None => self.closed[at].open_shared(Some(held.split_one()))?,
+            };
             tables[at] = tables[at].read_through(input as Arc<dyn ReadAt>);
         }
         Ok((tables, held))
-    }
-
-    fn open_one(&self, at: usize, held: &mut DescriptorLease) -> Result<Arc<JobInput>> {
-        let input = self.closed[at].open()?.holding(held.split_one());
-        let input = Arc::new(input);
-        let mut open = self.open[at].lock();
-        // Another subcompaction may have opened it meanwhile.
-        Ok(open.upgrade().unwrap_or_else(|| {
-            *open = Arc::downgrade(&input);
-            input
-        }))
     }
 }

@@ -4,9 +4,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use rockmill_core::{Chunk, Error, ReadAt, ReadStream, Result};
+use rockmill_core::{Chunk, Error, Lock, ReadAt, ReadStream, Result};
 
 use super::cached::CachedReads;
 use super::direct_read::{DEPTH, DirectInput, DirectReads};
@@ -31,15 +31,38 @@ pub struct ClosedInput {
     len: u64,
     is_direct: bool,
     io: Arc<JobIo>,
+    shared: Lock<Weak<JobInput>>,
 }
 
 impl ClosedInput {
-    /// Opens the file.
+    fn open(&self) -> Result<JobInput> {
+        JobInput::open(&self.io, &self.path).map_err(|e| Error::storage(&self.name, "open it", &e))
+    }
+
+    /// The shared open file, if a task has it.
+    pub fn shared(&self) -> Option<Arc<JobInput>> {
+        self.shared.lock().upgrade()
+    }
+
+    /// The shared open file. It is open until the last task drops it; the descriptor `held` counts until then.
     ///
     /// # Errors
     /// Storage.
-    pub fn open(&self) -> Result<JobInput> {
-        JobInput::open(&self.io, &self.path).map_err(|e| Error::storage(&self.name, "open it", &e))
+    pub fn open_shared(&self, held: Option<DescriptorLease>) -> Result<Arc<JobInput>> {
+        if let Some(file) = self.shared() {
+            return Ok(file);
+        }
+        let file = JobInput {
+            _held: held,
+            ..self.open()?
+        };
+        let mut shared = self.shared.lock();
+        // Another task may have opened it meanwhile.
+        Ok(shared.upgrade().unwrap_or_else(|| {
+            let file = Arc::new(file);
+            *shared = Arc::downgrade(&file);
+            file
+        }))
     }
 }
 
@@ -102,15 +125,6 @@ impl JobInput {
         })
     }
 
-    /// Attaches the file's descriptor, which counts as long as the file is open.
-    #[must_use]
-    pub fn holding(self, held: DescriptorLease) -> Self {
-        Self {
-            _held: Some(held),
-            ..self
-        }
-    }
-
     /// The file's descriptor; `None` if the operating system does not have the file.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.file {
@@ -127,6 +141,7 @@ impl JobInput {
             len: self.len(),
             is_direct: self.is_direct(),
             io: Arc::clone(&self.io),
+            shared: Lock::default(),
         }
     }
 }
