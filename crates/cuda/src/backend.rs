@@ -121,7 +121,7 @@ impl CudaBackend {
         let read = ReadSize::estimate(request, grouping);
         let applying = match request.purpose {
             Purpose::WriteSst(plan) => {
-                let processors = self.device().about().multiprocessors;
+                let processors = self.device().properties().multiprocessors;
                 SstBuffers::bytes(&SstSize::estimate(&read, plan, processors))
             }
             Purpose::Inspect => InspectBuffers::bytes(&read),

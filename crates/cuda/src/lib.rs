@@ -49,8 +49,8 @@ pub use cache::FileCache;
 #[doc(hidden)]
 pub use driver::faults;
 pub use driver::{
-    About, CopyKind, Device, DeviceMemory, LinkRates, MemoryShares, MemoryUser, PinnedBuffer,
-    Reservation, Stream, Target, answer_kernels,
+    CopyKind, Device, DeviceMemory, DeviceProperties, LinkRates, MemoryShares, MemoryUser,
+    PinnedBuffer, Reservation, Stream, Target, answer_kernels,
 };
 pub use resident::{
     CallerStream, Delta, DeviceTable, IdForm, InUse, Integer, Keys, LookupResult, Rows,

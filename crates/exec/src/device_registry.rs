@@ -22,14 +22,14 @@ pub struct DeviceRegistry {
     pub host_shares: bool,
     configured: Vec<ConfiguredDevice>,
     /// Devices of views, which the settings need not name. Scans and compactions do not use them.
-    guests: Lock<Vec<Guest>>,
+    view_devices: Lock<Vec<ViewDevice>>,
     /// Bytes of files that the devices may cache.
     cache_bytes: Lock<Option<u64>>,
 }
 
 /// A device of a view, and its calls for this engine.
 #[derive(Debug)]
-struct Guest {
+struct ViewDevice {
     device: Weak<DeviceRuntime>,
     calls: DeviceHealth,
 }
@@ -122,7 +122,7 @@ impl DeviceRegistry {
             cpu: CpuBackend,
             host_shares: devices.contains(Device::Cpu),
             configured: configured.collect(),
-            guests: Lock::default(),
+            view_devices: Lock::default(),
             cache_bytes: Lock::new(cuda.cache_bytes),
         }
     }
@@ -153,7 +153,7 @@ impl DeviceRegistry {
         let (number, calls) = match configured.find(is_it) {
             Some((configured, number)) => (number, configured.calls.clone()),
             None => {
-                let (at, calls) = self.guest(device);
+                let (at, calls) = self.view_device(device);
                 (1 + self.configured.len() + at, calls)
             }
         };
@@ -166,33 +166,33 @@ impl DeviceRegistry {
     }
 
     /// The position of a view's device among those of views, and its record of calls.
-    fn guest(&self, device: &Arc<DeviceRuntime>) -> (usize, DeviceHealth) {
-        let mut guests = self.guests.lock();
+    fn view_device(&self, device: &Arc<DeviceRuntime>) -> (usize, DeviceHealth) {
+        let mut devices = self.view_devices.lock();
         let own = Arc::downgrade(device);
-        let known = guests.iter().position(|guest| guest.device.ptr_eq(&own));
+        let known = devices.iter().position(|known| known.device.ptr_eq(&own));
         if let Some(at) = known {
-            return (at, guests[at].calls.clone());
+            return (at, devices[at].calls.clone());
         }
-        let guest = Guest {
+        let new = ViewDevice {
             device: own,
             calls: DeviceHealth::default(),
         };
-        let calls = guest.calls.clone();
-        let free = (guests.iter()).position(|guest| guest.device.strong_count() == 0);
-        let at = free.unwrap_or(guests.len());
-        match guests.get_mut(at) {
-            Some(free) => *free = guest,
-            None => guests.push(guest),
+        let calls = new.calls.clone();
+        let free = (devices.iter()).position(|known| known.device.strong_count() == 0);
+        let at = free.unwrap_or(devices.len());
+        match devices.get_mut(at) {
+            Some(free) => *free = new,
+            None => devices.push(new),
         }
         (at, calls)
     }
 
     /// The open devices other than the CPU, and those of views.
     pub(crate) fn runtimes(&self) -> Vec<Arc<DeviceRuntime>> {
-        let guests = self.guests.lock();
-        let guests = guests.iter().filter_map(|guest| guest.device.upgrade());
+        let of_views = self.view_devices.lock();
+        let of_views = of_views.iter().filter_map(|known| known.device.upgrade());
         let opened = self.configured.iter().filter_map(ConfiguredDevice::opened);
-        opened.cloned().chain(guests).collect()
+        opened.cloned().chain(of_views).collect()
     }
 
     /// Sets how many bytes of files the devices may cache; `None`: as other engines say, or none. It applies to devices that

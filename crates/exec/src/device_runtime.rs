@@ -160,7 +160,7 @@ impl DeviceRuntime {
             tracing::warn!(%error, "the GPU is open, but the memory that a task usually needs could not be allocated");
         }
         Ok(Arc::new(Self {
-            model: backend.device().about().name.clone(),
+            model: backend.device().properties().name.clone(),
             backend: Arc::clone(&backend) as _,
             health: DeviceHealth::default(),
             cuda: Some(backend),

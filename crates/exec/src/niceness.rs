@@ -12,7 +12,7 @@ const MAX_NICENESS: i32 = 19;
 ///
 /// # Errors
 /// Storage if the system refuses to create a thread or to change its niceness; the errors of `work`.
-pub fn nicer<T: Send>(nice: u8, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub fn with_niceness<T: Send>(nice: u8, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let span = tracing::Span::current();
     let work = carried(move || {
         lower(nice)?;
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn only_the_work_and_its_threads_are_nicer() {
         let before = niceness();
-        let (own, of_another) = nicer(3, || {
+        let (own, of_another) = with_niceness(3, || {
             let of_another = std::thread::scope(|scope| scope.spawn(niceness).join());
             Ok((niceness(), of_another.expect("no panic")))
         })
@@ -67,13 +67,14 @@ mod tests {
 
     #[test]
     fn there_is_a_limit_to_it() {
-        let twice = nicer(15, || nicer(15, || Ok(niceness())));
+        let twice = with_niceness(15, || with_niceness(15, || Ok(niceness())));
         assert_eq!(twice, Ok(MAX_NICENESS));
     }
 
     #[test]
     fn a_panic_is_the_callers() {
-        let caught = std::panic::catch_unwind(|| nicer(1, || -> Result<()> { panic!("why") }));
+        let caught =
+            std::panic::catch_unwind(|| with_niceness(1, || -> Result<()> { panic!("why") }));
         let panic = caught.expect_err("it panics");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"why"));
     }

@@ -152,7 +152,7 @@ impl<'a> WriteBatch<'a> {
     }
 
     /// Continues behind the entries of a transaction that this batch commits.
-    pub fn go_on_behind(&mut self, committed: &WriteBatch<'_>) {
+    pub fn continue_after(&mut self, committed: &WriteBatch<'_>) {
         self.sequence = committed.sequence;
         self.taken += committed.taken;
     }
@@ -516,7 +516,7 @@ mod tests {
                         };
                         found.push((entry.key, entry.sequence));
                     }
-                    reader.go_on_behind(&committed);
+                    reader.continue_after(&committed);
                 }
             }
         }

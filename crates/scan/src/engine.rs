@@ -52,7 +52,7 @@ pub struct ScanSettings {
 
 /// The result of [`ScanEngine::run_or_cut`].
 #[derive(Debug)]
-pub enum Ran {
+pub enum PieceResult {
     /// The piece's rows, and the memory that is reserved until they are taken.
     Whole(PieceOutput, RowsRoom),
     /// Parts of the piece, to run one after another: there is too little memory for all of its rows.
@@ -213,7 +213,7 @@ impl ScanEngine {
         plan: &Arc<ScanPlan>,
         has_many_groups: bool,
         cancel: &CancelToken,
-    ) -> Result<Ran> {
+    ) -> Result<PieceResult> {
         let (rows, bytes) = snapshot.raw_size(&piece.range);
         let bytes = plan.output_bytes(rows, bytes);
         let most = match snapshot.orders_by_bytes() {
@@ -227,18 +227,18 @@ impl ScanEngine {
             && is_known
             && let Some(parts) = parts()
         {
-            return Ok(Ran::Parts(parts));
+            return Ok(PieceResult::Parts(parts));
         }
         let mut room = self.waiting.take(bytes.min(most));
         let output = match self.run_whole(snapshot, piece, plan, most, cancel) {
             Err(error) if error.kind.is_out_of_memory() => match parts() {
-                Some(parts) => return Ok(Ran::Parts(parts)),
+                Some(parts) => return Ok(PieceResult::Parts(parts)),
                 None => self.run_whole(snapshot, piece, plan, u64::MAX, cancel)?,
             },
             output => output?,
         };
         room.set(output.bytes());
-        Ok(Ran::Whole(output, room))
+        Ok(PieceResult::Whole(output, room))
     }
 
     /// Runs a piece of the snapshot, and waits for it. If a device fails, the CPU runs the piece again.

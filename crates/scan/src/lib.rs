@@ -44,7 +44,7 @@ pub use rockmill_snapshot::{LogFolder, LogSource};
 
 pub use checkpoint::Checkpoint;
 pub use directory::Directory;
-pub use engine::{Ran, ScanEngine, ScanSettings};
+pub use engine::{PieceResult, ScanEngine, ScanSettings};
 pub use family::{FamilySnapshot, FileInfo};
 pub use history::{Since, WrittenSince};
 pub use iterators::{IteratorRead, Iterators, RowFn};

@@ -15,7 +15,7 @@ use rockmill_cpu::CpuBackend;
 use rockmill_exec::device::{Device, OpenBackend, Registered};
 use rockmill_scan::{
     Database, Directory, FamilySnapshot, IteratorRead, Iterators, Piece, PieceOutput, PieceReport,
-    Ran, RowFn, ScanEngine, ScanSettings,
+    PieceResult, RowFn, ScanEngine, ScanSettings,
 };
 use rockmill_testkit::scans::*;
 use rust_rocksdb::{DB, Options, SingleThreaded, TransactionDB, TransactionDBOptions};
@@ -434,16 +434,16 @@ fn a_piece_is_cut_for_its_groups_only_if_they_are_many() {
     let groups =
         |output: &PieceOutput| output.batches.iter().map(|batch| batch.rows).sum::<usize>();
     match run(&pieces[0], 1, false) {
-        Ran::Whole(output, _) => assert_eq!(groups(&output), 5),
-        Ran::Parts(_) => panic!("five groups take little memory"),
+        PieceResult::Whole(output, _) => assert_eq!(groups(&output), 5),
+        PieceResult::Parts(_) => panic!("five groups take little memory"),
     }
-    assert!(matches!(run(&pieces[0], 1, true), Ran::Parts(_)));
+    assert!(matches!(run(&pieces[0], 1, true), PieceResult::Parts(_)));
     let (mut waiting, mut found) = (pieces, 0);
     let mut cuts = 0;
     while let Some(piece) = waiting.pop() {
         match run(&piece, 0, cuts > 0) {
-            Ran::Whole(output, _) => found += groups(&output),
-            Ran::Parts(parts) => {
+            PieceResult::Whole(output, _) => found += groups(&output),
+            PieceResult::Parts(parts) => {
                 waiting.extend(parts);
                 cuts += 1;
             }

@@ -94,7 +94,7 @@ impl TreeFollower {
         let (manifest, number) = current_manifest(storage, dir)?;
         let database = DatabaseIdentity::read(storage, dir)?;
         let is_same = manifest == self.manifest && database == self.database;
-        if !is_same || self.follower.rests_on_zeros() {
+        if !is_same || self.follower.ends_in_zeros() {
             *self = Self {
                 database,
                 manifest,

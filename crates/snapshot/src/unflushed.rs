@@ -184,7 +184,7 @@ impl Unflushed {
                 self.add_entry(&entry, takes)?;
             }
         }
-        batch.go_on_behind(&committed);
+        batch.continue_after(&committed);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan};
 use datafusion::optimizer::OptimizerConfig;
 
-use crate::rule::{Theirs, replace_rule};
+use crate::rule::{DataFusionRule, replace_rule};
 
 /// Lets DataFusion move the conditions that may move.
 pub fn replace_push_down(builder: &mut SessionStateBuilder) {
@@ -21,7 +21,7 @@ pub fn replace_push_down(builder: &mut SessionStateBuilder) {
 }
 
 fn push_down(
-    theirs: &Theirs,
+    theirs: &DataFusionRule,
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {

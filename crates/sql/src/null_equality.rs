@@ -10,7 +10,7 @@ use datafusion::logical_expr::{Join, LogicalPlan};
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::{OptimizerConfig, OptimizerContext, OptimizerRule};
 
-use crate::rule::{Theirs, replace_rule};
+use crate::rule::{DataFusionRule, replace_rule};
 
 /// Lets DataFusion make keys of the conditions of joins, but none that are equal where both are null.
 pub fn replace_extract_keys(builder: &mut SessionStateBuilder) {
@@ -22,7 +22,7 @@ pub fn replace_extract_keys(builder: &mut SessionStateBuilder) {
 }
 
 fn extract_keys(
-    theirs: &Theirs,
+    theirs: &DataFusionRule,
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {

@@ -10,7 +10,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::OptimizerConfig;
 
-use crate::rule::{Theirs, replace_all_rules};
+use crate::rule::{DataFusionRule, replace_all_rules};
 
 /// Makes the rules of the optimizer change nothing at PREPARE.
 pub fn keep_prepared(builder: &mut SessionStateBuilder) {
@@ -18,7 +18,7 @@ pub fn keep_prepared(builder: &mut SessionStateBuilder) {
 }
 
 fn at_execute(
-    theirs: &Theirs,
+    theirs: &DataFusionRule,
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {

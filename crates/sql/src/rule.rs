@@ -89,16 +89,17 @@ impl AnalyzerRule for LogicalRule {
 }
 
 /// A rule of DataFusion for logical plans.
-pub type Theirs = dyn OptimizerRule + Send + Sync;
+pub type DataFusionRule = dyn OptimizerRule + Send + Sync;
 
 /// Rewrites a plan by a rule of DataFusion, or otherwise.
-type Rewrite = fn(&Theirs, LogicalPlan, &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>>;
+type Rewrite =
+    fn(&DataFusionRule, LogicalPlan, &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>>;
 
 /// A rule in the place of one of DataFusion's.
 #[derive(Debug)]
 struct InPlace {
     name: String,
-    theirs: Arc<Theirs>,
+    theirs: Arc<DataFusionRule>,
     rewrite: Rewrite,
 }
 
@@ -118,7 +119,7 @@ pub fn replace_all_rules(builder: &mut SessionStateBuilder, rewrite: Rewrite) {
     }
 }
 
-fn in_place(name: String, theirs: &Arc<Theirs>, rewrite: Rewrite) -> Arc<Theirs> {
+fn in_place(name: String, theirs: &Arc<DataFusionRule>, rewrite: Rewrite) -> Arc<DataFusionRule> {
     Arc::new(InPlace {
         name,
         theirs: Arc::clone(theirs),

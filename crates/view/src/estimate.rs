@@ -20,12 +20,12 @@ pub struct Estimate {
     /// Maximum number of keys whose newest entry in files may be a merge operand. RocksDB must be asked for these.
     pub operands: u64,
     /// Ranges of keys that are not in the table.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RocksDbRange>,
 }
 
 /// Keys for which RocksDB must be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RocksDbRange {
     /// The keys.
     pub range: KeyRange,
     /// Stored bytes of the blocks that may have them.
@@ -34,7 +34,7 @@ pub struct Asked {
     pub reason: String,
 }
 
-impl Asked {
+impl RocksDbRange {
     pub(crate) fn new(piece: Piece, reason: String) -> Self {
         Self {
             range: piece.range,
@@ -45,7 +45,7 @@ impl Asked {
 }
 
 impl Estimate {
-    pub(crate) fn new(family: &FamilySnapshot, asked: Vec<Asked>) -> Self {
+    pub(crate) fn new(family: &FamilySnapshot, asked: Vec<RocksDbRange>) -> Self {
         let sum = |of: fn(&InputTable) -> u64| {
             let inputs = family.inputs().iter().map(of);
             inputs.fold(0, u64::saturating_add)

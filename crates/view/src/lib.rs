@@ -27,7 +27,7 @@ mod version;
 mod view;
 
 pub use builder::Builder;
-pub use estimate::{Asked, Estimate};
+pub use estimate::{Estimate, RocksDbRange};
 pub use refresh::{Loaded, Refreshed};
 pub use ring::RingCounts;
 pub use rockmill_cuda::{

@@ -12,7 +12,7 @@ use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_format::names;
 use rockmill_scan::{Database, FamilySnapshot, Load, LoadShare, Piece, ReadPath, ScanEngine};
 
-use crate::estimate::{Asked, Estimate, max_record_bytes};
+use crate::estimate::{Estimate, RocksDbRange, max_record_bytes};
 
 /// Stored bytes of a task. Smaller ones take a GPU about as long.
 const PIECE_BYTES: u64 = 64 << 20;
@@ -35,7 +35,7 @@ pub struct Snapshot {
     /// The parts to load into a table.
     pub pieces: Vec<Piece>,
     /// The ranges of keys for which RocksDB is asked.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RocksDbRange>,
 }
 
 impl Source {
@@ -65,7 +65,7 @@ impl Snapshot {
         let (mut pieces, mut asked) = (Vec::new(), Vec::new());
         for piece in family.pieces(ranges, PIECE_BYTES) {
             match unread(&family, &piece) {
-                Some(reason) => asked.push(Asked::new(piece, reason)),
+                Some(reason) => asked.push(RocksDbRange::new(piece, reason)),
                 None => pieces.push(piece),
             }
         }
@@ -91,12 +91,14 @@ impl Snapshot {
     }
 
     /// The keys of some ranges that are not in a table. Indexes are read only if a table cannot be read.
-    pub fn asked_of(family: &Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Vec<Asked> {
+    pub fn asked_of(family: &Arc<FamilySnapshot>, ranges: &[KeyRange]) -> Vec<RocksDbRange> {
         let mut asked = Vec::new();
         for piece in family.pieces(ranges, u64::MAX) {
             match (&piece.path, unread(family, &piece)) {
                 (_, None) => {}
-                (ReadPath::RocksDb(_), Some(reason)) => asked.push(Asked::new(piece, reason)),
+                (ReadPath::RocksDb(_), Some(reason)) => {
+                    asked.push(RocksDbRange::new(piece, reason))
+                }
                 // Only a part of the version may have keys of that table.
                 (ReadPath::Files, Some(_)) => {
                     return Self::within(Arc::clone(family), ranges).asked;
@@ -121,7 +123,7 @@ fn unread(family: &FamilySnapshot, piece: &Piece) -> Option<String> {
 }
 
 /// The ranges for which RocksDB must be asked.
-pub fn outside(asked: &[Asked]) -> Vec<KeyRange> {
+pub fn outside(asked: &[RocksDbRange]) -> Vec<KeyRange> {
     asked.iter().map(|asked| asked.range.clone()).collect()
 }
 

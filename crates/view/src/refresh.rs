@@ -7,7 +7,7 @@ use rockmill_cuda::{Delta, DeviceTable};
 use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{FamilySnapshot, Since, WrittenSince};
 
-use crate::estimate::Asked;
+use crate::estimate::RocksDbRange;
 use crate::load::{
     MAX_REHASHES, Snapshot, Source, insert, more_slots, no_room, outside, reserve, seed,
 };
@@ -56,7 +56,7 @@ impl View {
     pub fn refresh(&self) -> Result<Refreshed> {
         let _refreshing = self.refreshing.lock();
         drop(self.in_use.take_done());
-        let quiet = self.quiet();
+        let no_holds = self.no_holds();
         let family = self.source.take()?;
         let asked = Snapshot::asked_of(&family, &[KeyRange::default()]);
         let base = self.version();
@@ -70,7 +70,7 @@ impl View {
         let (table, how) = change.made()?;
         drop(base);
         let sequence = family.sequence();
-        self.publish(table, family, asked, quiet)?;
+        self.publish(table, family, asked, no_holds)?;
         Ok(Refreshed { sequence, how })
     }
 }
@@ -85,7 +85,7 @@ type Output = (Arc<DeviceTable>, Loaded);
 struct Change<'a> {
     base: &'a Version,
     family: &'a Arc<FamilySnapshot>,
-    asked: &'a [Asked],
+    asked: &'a [RocksDbRange],
     source: &'a Source,
     device: &'a Arc<DeviceRuntime>,
 }
@@ -199,7 +199,7 @@ impl Change<'_> {
             let rows = rows.clone();
             let bytes = bytes.saturating_add(records);
             let reservation = reserve(self.device, rows, bytes, base.bytes_left())?;
-            base.draw_on(&reservation);
+            base.use_reservation(&reservation);
             if keys > 0 {
                 base = Arc::new(self.base.table.with_slots(keys, seed())?);
             }
@@ -209,7 +209,7 @@ impl Change<'_> {
                     return Ok(None);
                 };
                 let table = delta.table();
-                if table.contents().left_over == 0 && !table.is_crowded() {
+                if table.contents().left_over == 0 && !table.is_nearly_full() {
                     return Ok(Some((delta.finish()?, placed)));
                 }
                 // Slots of removed keys stay taken.
@@ -222,9 +222,9 @@ impl Change<'_> {
 }
 
 /// The ranges, with adjacent ones merged.
-fn joined(asked: &[Asked]) -> Vec<KeyRange> {
+fn joined(asked: &[RocksDbRange]) -> Vec<KeyRange> {
     let mut joined: Vec<KeyRange> = Vec::new();
-    for Asked { range, .. } in asked {
+    for RocksDbRange { range, .. } in asked {
         match joined.last_mut() {
             Some(last) if last.end.is_some() && last.end == range.begin => {
                 last.end.clone_from(&range.end);

@@ -10,7 +10,7 @@ use rockmill_cuda::{
 };
 use rockmill_scan::FamilySnapshot;
 
-use crate::estimate::Asked;
+use crate::estimate::RocksDbRange;
 
 /// A version. Only the set of changed keys changes.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Version {
     pub number: u64,
     pub table: Arc<DeviceTable>,
     pub family: Arc<FamilySnapshot>,
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RocksDbRange>,
     /// Keys that kernels have put or deleted. The table may have older values of them.
     pub changed: Option<Arc<ChangedSet>>,
 }
@@ -129,7 +129,7 @@ impl Drop for Hold {
             .keep(&self.version, self.stream)
             .unwrap_or(false)
         {
-            self.in_use.keep_for_good(&self.version);
+            self.in_use.keep_until_drop(&self.version);
             return;
         }
         if let Some((queue, hold)) = self.ring.take() {

@@ -10,7 +10,7 @@ use rockmill_exec::device_runtime::DeviceRuntime;
 use rockmill_scan::{Database, FamilySnapshot};
 
 use crate::builder::Builder;
-use crate::estimate::Asked;
+use crate::estimate::RocksDbRange;
 use crate::load::{Snapshot, Source, seed};
 use crate::ring::{Ring, RingCounts};
 use crate::version::{Families, Hold, Version};
@@ -42,7 +42,7 @@ struct Newest {
 
 /// Proof that the view had no holds and no open requests when this number of holds had begun.
 #[derive(Debug, Clone, Copy)]
-pub struct Quiet(u64);
+pub struct NoHolds(u64);
 
 impl View {
     pub(crate) fn new(
@@ -83,14 +83,14 @@ impl View {
     }
 
     /// Returns proof if all keys that kernels have put or deleted so far are in the database.
-    pub(crate) fn quiet(&self) -> Option<Quiet> {
+    pub(crate) fn no_holds(&self) -> Option<NoHolds> {
         let newest = self.newest.lock();
         let queue = self.ring.as_ref().map(Ring::queue);
-        let is_quiet = queue.is_none_or(|queue| !queue.is_held() && !queue.has_unanswered());
-        is_quiet.then_some(Quiet(newest.holds))
+        let is_unused = queue.is_none_or(|queue| !queue.is_held() && !queue.has_unanswered());
+        is_unused.then_some(NoHolds(newest.holds))
     }
 
-    /// Makes a version the newest one. `quiet` was taken before the version was taken from the database.
+    /// Makes a version the newest one. `no_holds` was taken before the version was taken from the database.
     ///
     /// Kernels put and delete only during a hold. If there was no hold from before the version was taken until now, the
     /// version has all their writes, and its set of changed keys is empty. Else it shares the set of the previous
@@ -100,21 +100,23 @@ impl View {
         &self,
         table: Arc<DeviceTable>,
         family: Arc<FamilySnapshot>,
-        asked: Vec<Asked>,
-        quiet: Option<Quiet>,
+        asked: Vec<RocksDbRange>,
+        no_holds: Option<NoHolds>,
     ) -> Result<()> {
         let has_empty_set = |newest: &Newest| newest.holds == newest.holds_before_set;
         let needs_set = self.ring.is_some() && !has_empty_set(&self.newest.lock());
         // Created before, because no hold may begin while the versions are exchanged.
-        let empty = match quiet.filter(|_| needs_set) {
+        let empty = match no_holds.filter(|_| needs_set) {
             // Without memory for it, the previous set is used.
-            Some(quiet) => ChangedSet::new(&table, seed()).ok().map(|set| (quiet, set)),
+            Some(no_holds) => ChangedSet::new(&table, seed())
+                .ok()
+                .map(|set| (no_holds, set)),
             None => None,
         };
         let mut newest = self.newest.lock();
         let number = newest.version.number + 1;
         let changed = match empty {
-            Some((Quiet(holds), empty)) if holds == newest.holds => {
+            Some((NoHolds(holds), empty)) if holds == newest.holds => {
                 newest.holds_before_set = holds;
                 Some(Arc::new(empty))
             }
@@ -188,7 +190,7 @@ impl View {
     }
 
     /// Ranges of keys that the newest version does not have in device memory, with the reasons.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<RocksDbRange> {
         self.version().asked.clone()
     }
 
@@ -203,7 +205,7 @@ impl View {
         version.table.look_up(keys, rows, stream)?;
         if !self.in_use.keep(&version, stream)? {
             // The last launch of the graph is unknown.
-            self.in_use.keep_for_good(&version);
+            self.in_use.keep_until_drop(&version);
         }
         Ok(())
     }

@@ -60,7 +60,9 @@ impl EnergyMeter {
             gpus.len()
         };
         let used = gpus.iter().filter(is_used).take(most);
-        let pci_bus_ids: Vec<_> = used.map(|gpu| gpu.about().pci_bus_id.clone()).collect();
+        let pci_bus_ids: Vec<_> = used
+            .map(|gpu| gpu.properties().pci_bus_id.clone())
+            .collect();
         if pci_bus_ids.is_empty() {
             return Ok(None);
         }

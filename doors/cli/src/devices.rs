@@ -174,7 +174,7 @@ fn cpu() -> Row {
 
 /// Probes a GPU briefly and returns its row.
 fn gpu(gpu: &Gpu) -> Row {
-    let about = gpu.about();
+    let about = gpu.properties();
     let probed = gpu.probe().and_then(|()| {
         Ok((
             gpu.free_bytes()?,

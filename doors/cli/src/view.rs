@@ -7,7 +7,7 @@ use rockmill_core::KeyRange;
 use rockmill_format::names;
 use rockmill_terminal::outcome::Failure;
 use rockmill_terminal::output;
-use rockmill_view::{Asked, View};
+use rockmill_view::{RocksDbRange, View};
 use serde::Serialize;
 
 use crate::database_dir;
@@ -130,14 +130,14 @@ struct Row {
 }
 
 impl Row {
-    fn all(asked: &[Asked]) -> Vec<Self> {
+    fn all(asked: &[RocksDbRange]) -> Vec<Self> {
         let cut = |key: &Option<Vec<u8>>| {
             let cut = |key: &Vec<u8>| output::escape_short(key, KEY_COLUMNS);
             key.as_ref().map_or_else(|| "-".to_owned(), cut)
         };
         let mut rows: Vec<Self> = Vec::new();
         let mut end = None;
-        for Asked {
+        for RocksDbRange {
             range,
             bytes,
             reason,
@@ -170,7 +170,7 @@ impl Row {
 }
 
 impl Range {
-    fn new(asked: &Asked) -> Self {
+    fn new(asked: &RocksDbRange) -> Self {
         let KeyRange { begin, end } = &asked.range;
         let text = |key: &Option<Vec<u8>>| key.as_deref().map(output::escape);
         Self {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn ranges_that_follow_one_another_or_look_alike_share_a_row() {
-        let asked = |begin: &str, end: &str, reason: &str| Asked {
+        let asked = |begin: &str, end: &str, reason: &str| RocksDbRange {
             range: KeyRange {
                 begin: Some(begin.into()),
                 end: Some(end.into()),

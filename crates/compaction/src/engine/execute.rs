@@ -51,7 +51,7 @@ impl Engine {
             let work = || self.run_with(settings, eligible, input_dir, output_dir, cancel);
             let finished = match settings.nice {
                 0 => work(),
-                nice => niceness::nicer(nice, work),
+                nice => niceness::with_niceness(nice, work),
             }?;
             // RocksDB only renames the files if it gets the result before the database closes.
             cancel.check()?;

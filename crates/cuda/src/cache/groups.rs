@@ -127,8 +127,8 @@ impl FileCache {
     }
 
     /// Leaves memory to a device that has failed: it may still write there.
-    pub fn lose(&self, memory: &Allocation) {
-        self.arena.lose(memory);
+    pub fn leak(&self, memory: &Allocation) {
+        self.arena.leak(memory);
     }
 
     /// Keeps a group of a file with `data_bytes` bytes of data blocks.

@@ -294,7 +294,7 @@ impl FileCache {
         let done = stream.synchronize();
         let is_done = done.is_ok();
         if !is_done {
-            (copied.iter()).for_each(|(_, chunk)| self.arena.lose(chunk));
+            (copied.iter()).for_each(|(_, chunk)| self.arena.leak(chunk));
         }
         failed.and(done).map(|()| copied)
     }

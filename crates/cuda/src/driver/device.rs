@@ -25,7 +25,7 @@ pub enum Target {
 
 /// Properties of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
+pub struct DeviceProperties {
     /// Name of the device.
     pub name: String,
     /// PCI address of the device, as `0000:01:00.0`; empty on the host.
@@ -43,7 +43,7 @@ pub struct About {
 pub struct Device {
     table: &'static KernelTable,
     number: c_int,
-    about: Arc<About>,
+    properties: Arc<DeviceProperties>,
     /// Number of allocations, pinned host memory included.
     allocations: Arc<AtomicU64>,
     shares: Arc<MemoryShares>,
@@ -52,7 +52,7 @@ pub struct Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device")
-            .field("name", &self.about.name)
+            .field("name", &self.properties.name)
             .finish_non_exhaustive()
     }
 }
@@ -145,7 +145,7 @@ impl Device {
         Ok(Self {
             table,
             number: c_int::try_from(number).map_err(|_| unusable("no such device"))?,
-            about: Arc::default(),
+            properties: Arc::default(),
             allocations: Arc::default(),
             shares: Arc::default(),
         })
@@ -176,7 +176,7 @@ impl Device {
             let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        let about = About {
+        let properties = DeviceProperties {
             name: text(&info.name),
             pci_bus_id: text(&info.pci_bus_id),
             memory_bytes: info.memory_bytes,
@@ -187,7 +187,7 @@ impl Device {
             multiprocessors: info.multiprocessors.unsigned_abs(),
         };
         Ok(Self {
-            about: Arc::new(about),
+            properties: Arc::new(properties),
             ..device
         })
     }
@@ -213,13 +213,13 @@ impl Device {
     }
 
     /// The device's properties.
-    pub fn about(&self) -> &About {
-        &self.about
+    pub fn properties(&self) -> &DeviceProperties {
+        &self.properties
     }
 
     /// Bytes of the device's memory; 0 on the host.
     pub fn memory_bytes(&self) -> u64 {
-        self.about.memory_bytes
+        self.properties.memory_bytes
     }
 
     /// Its memory by users.
@@ -383,8 +383,8 @@ mod tests {
     #[test]
     fn a_device_says_what_it_is() {
         let device = Device::open(test_target()).expect("it is there");
-        assert!(!device.about().name.is_empty());
-        assert!(device.free_bytes().expect("it tells") <= device.about().memory_bytes);
+        assert!(!device.properties().name.is_empty());
+        assert!(device.free_bytes().expect("it tells") <= device.properties().memory_bytes);
         let none = Device::find(test_target(), 4711).expect_err("there are fewer");
         assert!(none.what.contains("no GPU number 4711"), "{none}");
     }

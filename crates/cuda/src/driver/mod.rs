@@ -13,7 +13,7 @@ mod trouble;
 
 #[cfg(test)]
 pub use device::test_target;
-pub use device::{About, Device, Target, answer_kernels};
+pub use device::{Device, DeviceProperties, Target, answer_kernels};
 pub use link::LinkRates;
 pub use memory::{DeviceMemory, PinnedBuffer};
 pub use shares::{CANCEL_POLL, IdleMemory, MemoryShares, MemoryUser, Reservation};

@@ -5,7 +5,7 @@ use std::ptr;
 
 use rockmill_core::Result;
 
-use super::device::{About, Device, Target, unusable};
+use super::device::{Device, DeviceProperties, Target, unusable};
 use super::stream::{Event, Stream};
 
 /// The driver has no code for such a device (`cudaErrorNoKernelImageForDevice`).
@@ -43,11 +43,11 @@ impl Device {
         let _current = self.make_current()?;
         let stream = Stream::new(self)?;
         let code = stream.stages(ptr::null_mut(), 0).probe();
-        let About {
+        let DeviceProperties {
             name,
             compute_capability: (major, minor),
             ..
-        } = self.about();
+        } = self.properties();
         if code == NO_CODE {
             return Err(unusable(format!(
                 "this build has no code for {name}, of compute capability {major}.{minor}; \

@@ -357,7 +357,7 @@ impl DeviceArena {
     }
 
     /// Leaves the region of a chunk to a device that has failed: it may still write there.
-    pub fn lose(&self, chunk: &Allocation) {
+    pub fn leak(&self, chunk: &Allocation) {
         let lost = self.state.lock().cache_regions.remove(chunk.memory.addr());
         std::mem::forget(lost);
     }

@@ -63,9 +63,9 @@ pub struct NewGroup {
     blocks: Range<usize>,
 }
 
-/// Blocks of a table, in order: a group that is cached, or blocks to read.
+/// A source of blocks of a table: a group that is cached, or blocks to read.
 #[derive(Debug)]
-pub enum Stretch {
+pub enum BlockSource {
     Cached {
         of: Cacheable,
         name: GroupName,
@@ -137,24 +137,24 @@ pub fn stored_bytes(table: &InputTable, blocks: &Range<usize>) -> u64 {
     end.saturating_sub(first.handle.offset)
 }
 
-/// The stretches of a table's blocks in a range.
-pub fn stretches(
+/// Returns the sources of a table's blocks in a range, in their order.
+pub fn block_sources(
     table: &InputTable,
     range: &KeyRange,
     groups: Option<(&FileCache, Grouping)>,
-) -> Vec<Stretch> {
+) -> Vec<BlockSource> {
     let selected = table.blocks_in_range(range);
     let found = groups.and_then(|(cache, by)| {
         let numbers = numbers(table, &selected, by.bytes)?;
         Some((cache, by, *table.cacheable()?, numbers))
     });
     let Some((cache, by, of, [first, last])) = found else {
-        return vec![Stretch::Blocks {
+        return vec![BlockSource::Blocks {
             blocks: selected,
             name: None,
         }];
     };
-    let stretch = |number| {
+    let source = |number| {
         let name = GroupName {
             global_sequence: table.global_sequence(),
             number,
@@ -167,8 +167,8 @@ pub fn stretches(
         let blocks = all.unwrap_or(wanted);
         let found = is_used.then(|| cache.find_group(&of, &name, stored_bytes(table, &blocks)));
         match found.flatten() {
-            Some(group) => Stretch::Cached { of, name, group },
-            None => Stretch::Blocks {
+            Some(group) => BlockSource::Cached { of, name, group },
+            None => BlockSource::Blocks {
                 blocks,
                 name: is_all.then_some(name),
             },
@@ -176,7 +176,7 @@ pub fn stretches(
     };
     // A large block may leave numbers without blocks.
     let numbers = (first..=last).filter(|&number| !blocks_of(table, number, by.bytes).is_empty());
-    numbers.map(stretch).collect()
+    numbers.map(source).collect()
 }
 
 impl NewGroup {
@@ -415,7 +415,7 @@ pub fn keep(
     // Otherwise memory could be given to others while it is written.
     let done = stream.synchronize();
     if done.is_err() {
-        made.iter().for_each(|(_, memory, _)| cache.lose(memory));
+        made.iter().for_each(|(_, memory, _)| cache.leak(memory));
     }
     done?;
     for ((new, memory, shape), sum) in made.into_iter().zip(summed?) {

@@ -14,7 +14,7 @@ use rockmill_format::compression::CompressionType;
 use rockmill_format::handle::BLOCK_TRAILER_SIZE;
 use rockmill_format::index::IndexEntry;
 
-use super::groups::{Grouping, NewGroup, Stretch, UsedGroup, stretches};
+use super::groups::{BlockSource, Grouping, NewGroup, UsedGroup, block_sources};
 use super::host_blocks::{HostBlocks, is_for_host};
 use super::size::may_be_compressed;
 use crate::cache::{FileCache, Part};
@@ -130,7 +130,7 @@ impl<'a> Input<'a> {
                 }
                 input.bytes += table.stored_bytes(range);
             } else {
-                input.add_stretches(table, range, cache, grouping)?;
+                input.add_sources(table, range, cache, grouping)?;
             }
             input.runs.push((ordinal, input.blocks.len()));
         }
@@ -138,19 +138,19 @@ impl<'a> Input<'a> {
     }
 
     /// The blocks of a table, and groups in place of some.
-    fn add_stretches(
+    fn add_sources(
         &mut self,
         table: &'a InputTable,
         range: &KeyRange,
         cache: Option<&FileCache>,
         grouping: Option<Grouping>,
     ) -> Result<()> {
-        let mut stretches = stretches(table, range, cache.zip(grouping))
+        let mut sources = block_sources(table, range, cache.zip(grouping))
             .into_iter()
             .peekable();
-        while let Some(stretch) = stretches.next() {
-            let (mut blocks, mut name) = match stretch {
-                Stretch::Cached { of, name, group } => {
+        while let Some(source) = sources.next() {
+            let (mut blocks, mut name) = match source {
+                BlockSource::Cached { of, name, group } => {
                     self.used.push(UsedGroup {
                         of,
                         name,
@@ -160,7 +160,7 @@ impl<'a> Input<'a> {
                     });
                     continue;
                 }
-                Stretch::Blocks { blocks, name } => (blocks, name),
+                BlockSource::Blocks { blocks, name } => (blocks, name),
             };
             // Neighbours are read together.
             let (first, mut start) = (self.blocks.len(), blocks.start);
@@ -169,11 +169,11 @@ impl<'a> Input<'a> {
                 let place = first + start - begin..first + blocks.end - begin;
                 let new = name.and_then(|name| NewGroup::new(table, name, place));
                 self.new_groups.extend(new);
-                let is_blocks = |next: &Stretch| matches!(next, Stretch::Blocks { .. });
-                let Some(Stretch::Blocks {
+                let is_blocks = |next: &BlockSource| matches!(next, BlockSource::Blocks { .. });
+                let Some(BlockSource::Blocks {
                     blocks: next,
                     name: of_next,
-                }) = stretches.next_if(is_blocks)
+                }) = sources.next_if(is_blocks)
                 else {
                     break;
                 };

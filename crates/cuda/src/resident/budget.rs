@@ -53,7 +53,7 @@ impl Budget {
     }
 
     /// Takes memory of a reservation while that lives.
-    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
+    pub fn use_reservation(&self, reservation: &Arc<Reservation>) {
         self.state.lock().reservation = Arc::downgrade(reservation);
     }
 

@@ -52,7 +52,7 @@ impl<T> InUse<T> {
     pub fn keep(&self, value: &Arc<T>, stream: CallerStream) -> Result<bool> {
         let kept = self.try_keep(value, stream);
         if kept.is_err() {
-            self.keep_for_good(value);
+            self.keep_until_drop(value);
         }
         kept
     }
@@ -74,7 +74,7 @@ impl<T> InUse<T> {
     }
 
     /// Keeps a value for as long as `self` lives.
-    pub fn keep_for_good(&self, value: &Arc<T>) {
+    pub fn keep_until_drop(&self, value: &Arc<T>) {
         self.state.lock().unknown.push(Arc::clone(value));
     }
 

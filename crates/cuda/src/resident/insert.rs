@@ -89,7 +89,7 @@ fn insert_rows(
     read.ws.make_scratch(&read.device, n + 1)?;
     let stream = &read.ws.stream;
     let buffers = &mut InsertBuffers::new(&read.ws.arena);
-    let base = target.base.map(DeviceTable::as_kernels_see_it);
+    let base = target.base.map(DeviceTable::kernel_form);
     let mut args = InsertArgs {
         arena: read.buffers.arena.as_ptr(),
         rows: read.buffers.keys_on(selected_rows.side).as_ptr(),
@@ -101,7 +101,7 @@ fn insert_rows(
         records: ptr::null_mut(),
         base: base.unwrap_or_else(ffi::ResidentTable::none),
         seen: target.seen,
-        table: target.table.as_kernels_see_it(),
+        table: target.table.kernel_form(),
         totals: buffers.totals.upload(&[InsertTotals::default()], stream)?,
     };
     let mut bytes = 0;

@@ -410,7 +410,7 @@ impl DeviceTable {
 
     fn launch(&self, kv: &KvRecord, keys: &Keys, rows: &Rows, stages: &Stages<'_>) -> Result<()> {
         let args = LookupArgs {
-            kv: kv.as_kernels_see_it(),
+            kv: kv.kernel_form(),
             keys: keys.bytes,
             key_offsets: keys.offsets,
             key_bytes: keys.key_bytes,

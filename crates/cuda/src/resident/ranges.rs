@@ -52,7 +52,7 @@ impl Ranges {
     }
 
     /// The ranges in the kernels' form.
-    pub fn as_kernels_see_them(&self) -> KeyRanges {
+    pub fn kernel_form(&self) -> KeyRanges {
         let ends = self.memory.as_ptr();
         KeyRanges {
             ends: ends.cast_const().cast(),

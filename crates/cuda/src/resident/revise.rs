@@ -32,7 +32,7 @@ impl DeviceTable {
         complete: impl FnOnce(&mut SlotsArgs),
     ) -> Result<InsertTotals> {
         let _current = self.device.make_current()?;
-        let this = self.as_kernels_see_it();
+        let this = self.kernel_form();
         let scratch = self.scratch.as_ptr();
         let mut args = SlotsArgs {
             base: this,
@@ -72,8 +72,8 @@ impl DeviceTable {
         let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.erase_missing(args) };
         let totals = self.go_through(stage, |args| {
             args.seen = seen.as_ptr().cast_const().cast();
-            args.ranges = ranges.as_kernels_see_them();
-            args.table = table.as_kernels_see_it();
+            args.ranges = ranges.kernel_form();
+            args.table = table.kernel_form();
         })?;
         table.add(0, totals);
         Ok(())

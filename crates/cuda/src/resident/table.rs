@@ -109,7 +109,7 @@ impl DeviceTable {
     pub fn new(device: &Device, settings: &TableSettings<'_>) -> Result<Self> {
         let budget = Arc::new(Budget::new(settings.memory_bytes));
         if let Some(reservation) = settings.reservation {
-            budget.draw_on(reservation);
+            budget.use_reservation(reservation);
         }
         let stream = Stream::with_staging(device)?;
         let slots = budget.take(device, Self::slot_bytes(settings.keys))?;
@@ -143,8 +143,8 @@ impl DeviceTable {
     }
 
     /// Makes derived tables take memory of a reservation while that lives.
-    pub fn draw_on(&self, reservation: &Arc<Reservation>) {
-        self.budget.draw_on(reservation);
+    pub fn use_reservation(&self, reservation: &Arc<Reservation>) {
+        self.budget.use_reservation(reservation);
     }
 
     /// A copy of the slots. RocksDB must be asked for keys in the ranges `outside`. Both tables have the same records,
@@ -179,7 +179,7 @@ impl DeviceTable {
         // SAFETY: the slots are those of the tables.
         let stage = |stages: &Stages<'_>, args: &SlotsArgs| unsafe { stages.rehash(args) };
         let totals = self.go_through(stage, |args| {
-            args.table = table.as_kernels_see_it();
+            args.table = table.kernel_form();
         })?;
         let mut held = table.held.lock();
         held.gone = 0;
@@ -225,7 +225,7 @@ impl DeviceTable {
     }
 
     /// Whether lookups need many buckets because too many slots are taken.
-    pub fn is_crowded(&self) -> bool {
+    pub fn is_nearly_full(&self) -> bool {
         /// Maximum number of taken slots per sixteen.
         const MOST: u64 = 15;
         let slots = self.slots.len() / size_of::<u64>() as u64;
@@ -250,13 +250,13 @@ impl DeviceTable {
     }
 
     /// The table in the kernels' form.
-    pub(crate) fn as_kernels_see_it(&self) -> ffi::ResidentTable {
+    pub(crate) fn kernel_form(&self) -> ffi::ResidentTable {
         ffi::ResidentTable {
             slots: self.slots.as_ptr().cast(),
             buckets: self.buckets,
             seed: self.seed,
             hash_mask: self.hash_mask,
-            outside: self.outside.as_kernels_see_them(),
+            outside: self.outside.kernel_form(),
         }
     }
 

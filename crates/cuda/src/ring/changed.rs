@@ -31,7 +31,7 @@ impl ChangedSet {
     }
 
     /// The set in the kernels' form.
-    pub(crate) fn as_kernels_see_it(&self) -> ChangedKeys {
+    pub(crate) fn kernel_form(&self) -> ChangedKeys {
         let slots: *mut u64 = self.memory.as_ptr().cast();
         ChangedKeys {
             slots,

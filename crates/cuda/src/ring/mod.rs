@@ -30,7 +30,7 @@ impl KvRecord {
     pub const ABI: u32 = ffi::KV_ABI;
 
     /// The record.
-    pub(crate) fn as_kernels_see_it(&self) -> ffi::KvRecord {
+    pub(crate) fn kernel_form(&self) -> ffi::KvRecord {
         self.0
     }
 
@@ -40,12 +40,12 @@ impl KvRecord {
         table: &DeviceTable,
         ring: Option<(&RequestQueue, &ChangedSet)>,
     ) -> Self {
-        let ring = ring.map(|(queue, changed)| queue.as_kernels_see_them(changed));
+        let ring = ring.map(|(queue, changed)| queue.kernel_form(changed));
         Self(ffi::KvRecord {
             abi: Self::ABI,
             num_tickets: 0,
             version,
-            table: table.as_kernels_see_it(),
+            table: table.kernel_form(),
             ring: ring.unwrap_or_else(ffi::Ring::none),
             last_slot: 0,
             last_number: 0,

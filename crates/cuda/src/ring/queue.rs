@@ -198,7 +198,7 @@ impl RequestQueue {
     }
 
     /// The queue in the kernels' form.
-    pub(crate) fn as_kernels_see_them(&self, changed: &ChangedSet) -> ffi::Ring {
+    pub(crate) fn kernel_form(&self, changed: &ChangedSet) -> ffi::Ring {
         let states: *mut u32 = self.own.as_ptr().cast();
         ffi::Ring {
             posted: self.parts.posted.cast_mut().cast(),
@@ -209,7 +209,7 @@ impl RequestQueue {
             incoming: self.parts.incoming,
             states,
             numbers: states.wrapping_add(self.settings.request_slots as usize),
-            changed: changed.as_kernels_see_it(),
+            changed: changed.kernel_form(),
             timeout_ns: u64::try_from(self.settings.timeout.as_nanos()).unwrap_or(u64::MAX),
             slots: self.settings.request_slots,
             slot_bytes: self.settings.request_slot_bytes,

@@ -207,7 +207,7 @@ fn check(posts: &[(usize, Post)]) -> Result<(), TestCaseError> {
     let table = DeviceTable::new(&device, &given).expect("a table");
     let set = ChangedSet::new(&table, 1).expect("a set");
     let requester = Requester {
-        ring: queue.as_kernels_see_them(&set),
+        ring: queue.kernel_form(&set),
     };
     let mut server = Server::new(queue, RANGE);
     for (slot, post) in posts {

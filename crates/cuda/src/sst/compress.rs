@@ -46,7 +46,7 @@ pub fn compress(
     args.raw_sums = sst.raw_sums.room(num_blocks)?;
     args.raw = sst.raw.room(room)?;
     args.packed = sst.packed.room(room)?;
-    let processors = read.device.about().multiprocessors;
+    let processors = read.device.properties().multiprocessors;
     let scratch = CompressScratch::new(with.plan, bytes, args.num_blocks, processors);
     if scratch.bytes > 0 {
         args.compress_scratch = sst.compress_scratch.room(scratch.bytes as usize)?;

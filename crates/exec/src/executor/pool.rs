@@ -114,7 +114,7 @@ mod tests {
     use std::thread::ThreadId;
 
     use super::*;
-    use crate::niceness::nicer;
+    use crate::niceness::with_niceness;
 
     /// Returns the thread and the niceness with which the pool does some work.
     fn runs_on(pool: &Pool) -> (ThreadId, i32) {
@@ -138,7 +138,7 @@ mod tests {
         let pool = Pool::default();
         let (first, own) = runs_on(&pool);
         assert_eq!((first, niceness()), (runs_on(&pool).0, own));
-        let (nice, lower) = nicer(3, || Ok(runs_on(&pool))).expect("anyone may be nicer");
+        let (nice, lower) = with_niceness(3, || Ok(runs_on(&pool))).expect("anyone may be nicer");
         assert_ne!(first, nice);
         assert!(lower > own || own == 19, "{own} {lower}");
     }

@@ -213,7 +213,7 @@ impl LogReader {
 
     /// Whether only zeros follow the records of a MANIFEST. They may be preallocated, and edits may replace them later;
     /// another reader has to read those. Call it when there is no next record.
-    pub fn rests_on_zeros(&self) -> bool {
+    pub fn ends_in_zeros(&self) -> bool {
         self.zeros > 0
     }
 

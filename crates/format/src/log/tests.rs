@@ -354,7 +354,7 @@ fn zeros_in_a_manifest_end_their_block_once_something_follows() {
                     ends.push(record.end);
                 }
             }
-            (ends, reader.rests_on_zeros())
+            (ends, reader.ends_in_zeros())
         };
         assert_eq!(feed(&log), (vec![end], false));
         let fed = log.len();

@@ -73,8 +73,8 @@ impl Follower {
     }
 
     /// Whether only zeros follow the edits. Edits may replace them later, which another follower has to read.
-    pub fn rests_on_zeros(&self) -> bool {
-        self.log.rests_on_zeros()
+    pub fn ends_in_zeros(&self) -> bool {
+        self.log.ends_in_zeros()
     }
 
     /// Takes the bytes that follow those fed before, and applies all edits that are complete.

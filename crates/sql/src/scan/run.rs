@@ -14,7 +14,7 @@ use datafusion::physical_expr_common::physical_expr::{
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 use rockmill_core::scan::{Aggregate, Batch, IntegerRange, ScanOutput, ScanPlan, exceeds};
 use rockmill_core::{CancelToken, Error};
-use rockmill_scan::{Piece, PieceReport, Ran};
+use rockmill_scan::{Piece, PieceReport, PieceResult};
 
 use super::implied::add_implied;
 use super::{Planned, Source, external_in};
@@ -139,8 +139,8 @@ impl Run {
             let (output, mut room) = match ran {
                 Err(_) if self.cancel.is_cancelled() => break,
                 Err(error) => return Err(self.named(error)),
-                Ok(Ran::Whole(output, room)) => (output, room),
-                Ok(Ran::Parts(parts)) => {
+                Ok(PieceResult::Whole(output, room)) => (output, room),
+                Ok(PieceResult::Parts(parts)) => {
                     has_many_groups = true;
                     pieces.extend(parts.into_iter().rev());
                     continue;

@@ -137,7 +137,7 @@ impl Gpu {
             stream: stream.as_ptr(),
             scratch: ptr::null_mut(),
             scratch_bytes: 0,
-            processors: device.about().multiprocessors,
+            processors: device.properties().multiprocessors,
             unused: 0,
         };
         Ok(Self {

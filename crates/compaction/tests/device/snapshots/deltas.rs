@@ -196,10 +196,10 @@ fn slots_that_are_used_up_are_told_and_others_take_their_place() {
     let base = Arc::new(base);
     assert_eq!(base.contents().slot_bytes, 1600 * 10);
     let delta = Delta::new(&base, &[]).expect("a copy");
-    assert!(!delta.table().is_crowded());
+    assert!(!delta.table().is_nearly_full());
     let all = KeyRange::default();
     place(device(), &input(0..1900), &all, EVERYTHING, &delta).expect("placed");
-    assert!(delta.table().is_crowded() && !base.is_crowded());
+    assert!(delta.table().is_nearly_full() && !base.is_nearly_full());
     assert_eq!(base.contents().keys, 0);
     let contents = TableContents {
         keys: 1900,
@@ -217,7 +217,7 @@ fn slots_that_are_used_up_are_told_and_others_take_their_place() {
             ..contents
         }
     );
-    assert!(!larger.is_crowded());
+    assert!(!larger.is_nearly_full());
     let key = numbered(7..8).remove(0);
     assert_eq!(get(&larger, &[&key.key]), [LookupResult::Found(key.value)]);
 }

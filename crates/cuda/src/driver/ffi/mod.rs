@@ -56,7 +56,7 @@ impl<'a> Stages<'a> {
             stream,
             scratch,
             scratch_bytes,
-            processors: device.about().multiprocessors,
+            processors: device.properties().multiprocessors,
             unused: 0,
         };
         Self { device, exec }
