@@ -398,16 +398,17 @@ fn a_piece_that_has_no_room_in_memory_runs_in_parts() {
 
 #[test]
 fn a_piece_is_cut_for_its_groups_only_if_they_are_many() {
-    const ROWS: u32 = 30_000;
+    const ROWS: u32 = 150_000;
     let dir = tempfile::tempdir().expect("a folder");
     let db = DB::open(&options(), dir.path()).expect("the database opens");
     for number in 0..ROWS {
-        (db.put(numbered(number), [number as u8 % 5; 100])).expect("written");
+        let key = [numbered(number), vec![0; 100]].concat();
+        db.put(key, [number as u8 % 5; 100]).expect("written");
     }
     db.flush().expect("flushed");
     let directory = Directory::open(dir.path()).expect("a database");
     let settings = ScanSettings {
-        memory_bytes: Some(8 << 20),
+        memory_bytes: Some(64 << 20),
         max_threads: Some(1),
         ..ScanSettings::default()
     };
