@@ -37,7 +37,7 @@ mod alternatives;
 mod caught;
 mod claims;
 mod codec;
-mod compared_keys;
+mod computed_keys;
 mod cooperative;
 mod dependencies;
 mod distinct;

@@ -23,7 +23,7 @@ use rockmill_scan::ScanEngine;
 use crate::aggregate::{self, aggregate_in_scan};
 use crate::alternatives::ShallowAlternatives;
 use crate::claims::add_true_claims;
-use crate::compared_keys::computed_keys;
+use crate::computed_keys::computed_keys;
 use crate::cooperative::cooperative_joins;
 use crate::dependencies::add_true_dependencies;
 use crate::distinct::CountsAsSums;

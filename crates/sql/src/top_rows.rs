@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
     Operator, Projection, SkipType, Sort, lit,
 };
 
-use crate::compared_keys::computed_keys;
+use crate::computed_keys::computed_keys;
 
 /// The column of the numbers.
 const NUMBER: &str = "__rockmill_number";

@@ -1,7 +1,8 @@
-//! Keys of orders that compare computed values.
+//! Keys of orders that are computed, and keys that an order names twice.
 //!
-//! DataFusion asks each part of a key for the range of its values. A comparison with a function, whose range it does not know,
-//! is an error there. No order satisfies such a key then, and the last check refuses a plan that sorts by it.
+//! DataFusion asks each part of a key for the range of its values, and for many parts that is an error: a comparison with a
+//! function, or a root of something without a range. No order satisfies such a key then, and the last check refuses a plan
+//! that sorts by it. An aggregate whose order names a key twice is an internal error.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use datafusion::common::{Column, TableReference};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Operator};
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 
 /// Computes such keys of sorts, windows and ordered aggregates in projections below them.
 ///
@@ -26,6 +27,7 @@ fn with_computed_keys(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Sort(sort) => Arc::clone(&sort.input),
         LogicalPlan::Window(window) => Arc::clone(&window.input),
         LogicalPlan::Aggregate(aggregate) => Arc::clone(&aggregate.input),
+        LogicalPlan::Distinct(Distinct::On(_)) => return with_distinct_order(node),
         _ => return Ok(Transformed::no(node)),
     };
     let (mut keys, names) = (Keys::default(), NamePreserver::new(&node));
@@ -45,7 +47,7 @@ fn with_computed_keys(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })?;
     let node = node.data;
     if keys.computed.is_empty() {
-        return Ok(Transformed::no(node));
+        return Ok(Transformed::new_transformed(node, keys.is_changed));
     }
     let all: Vec<_> = input.schema().iter().map(column).collect();
     let all = all.into_iter().chain(keys.computed);
@@ -60,6 +62,20 @@ fn with_computed_keys(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(node))
 }
 
+fn with_distinct_order(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Distinct(Distinct::On(mut on)) = node else {
+        return Ok(Transformed::no(node));
+    };
+    let keys = on.sort_expr.as_mut();
+    let is_changed = keys.is_some_and(|keys| {
+        let named = keys.len();
+        distinct(keys);
+        keys.len() < named
+    });
+    let on = LogicalPlan::Distinct(Distinct::On(on));
+    Ok(Transformed::new_transformed(on, is_changed))
+}
+
 fn column(of: (Option<&TableReference>, &FieldRef)) -> Expr {
     Expr::Column(Column::from(of))
 }
@@ -68,6 +84,8 @@ fn column(of: (Option<&TableReference>, &FieldRef)) -> Expr {
 #[derive(Default)]
 struct Keys {
     computed: Vec<Expr>,
+    /// Whether some were named twice.
+    is_changed: bool,
 }
 
 impl Keys {
@@ -83,22 +101,26 @@ impl Keys {
                     .for_each(|key| self.replace(key));
                 self.replace_all(&mut params.order_by);
             }
-            Expr::AggregateFunction(function) => self.replace_all(&mut function.params.order_by),
+            Expr::AggregateFunction(function) => {
+                let keys = &mut function.params.order_by;
+                let named = keys.len();
+                distinct(keys);
+                self.is_changed |= keys.len() < named;
+                self.replace_all(keys);
+            }
             _ => {}
         }
-        match self.computed.len() > before {
-            true => Transformed::yes(expr),
-            false => Transformed::no(expr),
-        }
+        let is_changed = self.is_changed || self.computed.len() > before;
+        Transformed::new_transformed(expr, is_changed)
     }
 
     fn replace_all(&mut self, keys: &mut [Sort]) {
         keys.iter_mut().for_each(|key| self.replace(&mut key.expr));
     }
 
-    /// Replaces a key that compares computed values by a column.
+    /// Replaces a computed key by a column.
     fn replace(&mut self, key: &mut Expr) {
-        if !compares_computed(key) || key.contains_outer() {
+        if !is_computed(key) || key.contains_outer() {
             return;
         }
         let name = format!("__rockmill_key_{}", self.computed.len());
@@ -108,21 +130,25 @@ impl Keys {
     }
 }
 
-/// Whether a part of a key compares something else than columns and constants, or combines conditions.
-fn compares_computed(key: &Expr) -> bool {
-    let is_plain = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(..));
-    let found = key.exists(|expr| {
-        Ok(match expr {
-            Expr::Between(_) => true,
-            Expr::BinaryExpr(binary) => match binary.op {
-                Operator::And | Operator::Or => true,
-                Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => {
-                    !is_plain(&binary.left) || !is_plain(&binary.right)
-                }
-                _ => false,
-            },
-            _ => false,
-        })
+/// Whether a key is more than a column or a constant, with casts.
+fn is_computed(key: &Expr) -> bool {
+    match key {
+        Expr::Column(_) | Expr::Literal(..) => false,
+        Expr::Alias(alias) => is_computed(&alias.expr),
+        Expr::Cast(cast) => is_computed(&cast.expr),
+        Expr::TryCast(cast) => is_computed(&cast.expr),
+        _ => true,
+    }
+}
+
+/// Drops the keys that are there before.
+fn distinct(keys: &mut Vec<Sort>) {
+    let mut known: Vec<Expr> = Vec::new();
+    keys.retain(|key| {
+        let is_new = !known.contains(&key.expr);
+        if is_new {
+            known.push(key.expr.clone());
+        }
+        is_new
     });
-    found.unwrap_or(false)
 }
