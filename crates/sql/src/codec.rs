@@ -21,6 +21,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use rockmill_scan::ScanEngine;
 use rockmill_storage::Rooted;
 
+use crate::batches::check_batches;
 use crate::caught::catch;
 use crate::claims::{ForgetExec, KeptClaims};
 use crate::scan::{PinExec, PinnedSnapshots, SentExec, decode_scan, encode_scan};
@@ -114,7 +115,7 @@ impl Codec {
                 bytes.len()
             );
         }
-        protobuf::count(bytes).map_err(DataFusionError::Plan)?;
+        protobuf::count_checked(bytes, check_batches).map_err(DataFusionError::Plan)?;
         let decode = || physical_plan_from_bytes_with_extension_codec(bytes, context, self);
         // Arrow's reader of constants panics on some bytes.
         let decoded = catch(decode);

@@ -34,6 +34,7 @@
 
 mod aggregate;
 mod alternatives;
+mod batches;
 mod caught;
 mod claims;
 mod codec;
