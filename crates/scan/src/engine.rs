@@ -326,6 +326,10 @@ impl ScanEngine {
         let size = reading.size();
         let devices = self.executor.registry().opened();
         let devices = (self.executor).sooner(devices, &size, Implementation::Library);
+        let most_bytes = match plan.output {
+            ScanOutput::Groups(_) => most_bytes,
+            ScanOutput::Rows(_) => u64::MAX,
+        };
         let (rows, raw_bytes) = snapshot.raw_size(&reading.range);
         let mut need = ReadPiece {
             engine: self,
@@ -339,10 +343,6 @@ impl ScanEngine {
             task_bytes,
         } = self.executor.admit(devices, &mut need)?;
         reading.read_ahead_bytes = read_ahead_bytes;
-        let most_bytes = match plan.output {
-            ScanOutput::Groups(_) => most_bytes,
-            ScanOutput::Rows(_) => u64::MAX,
-        };
         let task = PieceTask::new(Reading::Tables(reading), size, most_bytes);
         let mut output = self.submit(task, devices, task_bytes, cancel)?;
         output.report.blocks = blocks;

@@ -46,9 +46,11 @@ pub fn compared_by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>>
 fn with_lengths(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let any = |parts: &mut dyn Iterator<Item = &Expr>| {
         let parts: Vec<_> = parts.collect();
+        // DataFusion joins by equal columns of subqueries, and not by functions of them.
         let is_comparable = |part: &&Expr| {
             let kind = part.get_type(schema);
-            kind.is_ok_and(|kind| has_length(&kind) || kind.is_string() || kind.is_null())
+            !part.contains_outer()
+                && kind.is_ok_and(|kind| has_length(&kind) || kind.is_string() || kind.is_null())
         };
         parts.iter().any(|part| is_interval(part, schema)) && parts.iter().all(is_comparable)
     };
@@ -69,6 +71,19 @@ fn with_lengths(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             let list = of.list.into_iter().map(|part| length_of(part, schema));
             Transformed::yes(Expr::InList(InList::new(expr, list.collect(), of.negated)))
         }
+        // DataFusion knows no ranges of intervals and durations.
+        Expr::WindowFunction(mut of) => {
+            let keys = of.params.order_by.iter_mut();
+            let keys = keys.map(|key| with_length(&mut key.expr, schema));
+            let is_changed = keys.fold(false, |any, is| any | is);
+            Transformed::new_transformed(Expr::WindowFunction(of), is_changed)
+        }
+        Expr::AggregateFunction(mut of) => {
+            let keys = of.params.order_by.iter_mut();
+            let keys = keys.map(|key| with_length(&mut key.expr, schema));
+            let is_changed = keys.fold(false, |any, is| any | is);
+            Transformed::new_transformed(Expr::AggregateFunction(of), is_changed)
+        }
         expr => Transformed::no(expr),
     }
 }
@@ -85,6 +100,15 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
 
 fn has_length(kind: &DataType) -> bool {
     matches!(kind, DataType::Interval(_) | DataType::Duration(_))
+}
+
+/// Replaces an interval or a duration by its length. Returns whether it was one.
+fn with_length(expr: &mut Expr, schema: &DFSchema) -> bool {
+    let is = expr.get_type(schema).is_ok_and(|kind| has_length(&kind));
+    if is {
+        *expr = length(std::mem::take(expr));
+    }
+    is
 }
 
 /// The length of an interval, of a difference of timestamps, or of a text that says one.

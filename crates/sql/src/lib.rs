@@ -52,6 +52,7 @@ mod in_list;
 mod in_subquery;
 mod intervals;
 mod joins;
+mod left_using;
 mod memory;
 mod mysql;
 mod null_equality;

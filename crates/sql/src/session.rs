@@ -36,6 +36,7 @@ use crate::in_list::constant_lists;
 use crate::in_subquery::{exact_in, named_sets};
 use crate::intervals::compared_by_length;
 use crate::joins::filters_with_columns;
+use crate::left_using::left_columns;
 use crate::mysql::RefusedTables;
 use crate::null_equality::replace_extract_keys;
 use crate::outer_types::OuterTypes;
@@ -70,6 +71,8 @@ pub fn with_rockmill(mut builder: SessionStateBuilder) -> SessionStateBuilder {
     analyzer.rules.insert(0, keys);
     let intervals = LogicalRule::new("rockmill_lengths_of_intervals", compared_by_length);
     analyzer.rules.insert(0, intervals);
+    let left = LogicalRule::new("rockmill_left_columns", left_columns);
+    analyzer.rules.insert(0, left);
     analyzer.rules.push(Arc::new(OuterTypes));
     let (scalars, sets) = ("rockmill_nullable_scalars", "rockmill_exact_set_operations");
     analyzer

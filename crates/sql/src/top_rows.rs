@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, not_impl_err};
+use datafusion::common::{Column, DFSchema, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::functions_window::row_number::row_number;
 use datafusion::logical_expr::expr::Sort as SortKey;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprFunctionExt, FetchType, Filter, Limit, LogicalPlan, LogicalPlanBuilder,
-    Operator, Projection, SkipType, Sort, lit,
+    BinaryExpr, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Limit, LogicalPlan,
+    LogicalPlanBuilder, Operator, Projection, SkipType, Sort, lit, when,
 };
 
 use crate::computed_keys::computed_keys;
@@ -116,6 +116,9 @@ fn without_limit(plan: &LogicalPlan, limit: &Limit) -> Result<Option<LogicalPlan
     let Some(groups) = outer.iter().map(inner_side).collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
+    let schema = filter.input.schema();
+    let groups = groups.into_iter().map(|key| with_one_zero(key, schema));
+    let groups = groups.collect::<Result<Vec<_>>>()?;
     if groups.is_empty() {
         return Ok(None);
     }
@@ -153,6 +156,16 @@ fn projected(mut rows: LogicalPlan, above: &[&Projection]) -> Result<LogicalPlan
         rows = LogicalPlan::Projection(projection);
     }
     Ok(rows)
+}
+
+/// A key in which `-0.0` is `0.0`: both are equal, and windows take them for two keys.
+fn with_one_zero(key: Expr, schema: &DFSchema) -> Result<Expr> {
+    let kind = key.get_type(schema)?;
+    if !kind.is_floating() {
+        return Ok(key);
+    }
+    let zero = Expr::Literal(ScalarValue::new_zero(&kind)?, None);
+    when(key.clone().eq(zero.clone()), zero).otherwise(key)
 }
 
 /// Keys over the columns of a projection, over those below it.
