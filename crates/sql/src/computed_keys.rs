@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, TableReference};
+use datafusion::common::{Column, TableReference, not_impl_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 /// Computes such keys of sorts, windows and ordered aggregates in projections below them.
 ///
 /// # Errors
-/// Those of DataFusion.
+/// NotImplemented for `string_agg(distinct ..)` beside an aggregate of another order; those of DataFusion.
 pub fn computed_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     plan.transform_up_with_subqueries(with_computed_keys)
 }
@@ -46,6 +46,7 @@ fn with_computed_keys(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         Ok(changed.update_data(|expr| name.restore(expr)))
     })?;
     let node = node.data;
+    keys.check_orders()?;
     if keys.computed.is_empty() {
         return Ok(Transformed::new_transformed(node, keys.is_changed));
     }
@@ -86,6 +87,8 @@ struct Keys {
     computed: Vec<Expr>,
     /// Whether some were named twice.
     is_changed: bool,
+    /// The orders of aggregates, and whether each is one of `string_agg(distinct ..)`.
+    orders: Vec<(Vec<Sort>, bool)>,
 }
 
 impl Keys {
@@ -107,11 +110,27 @@ impl Keys {
                 distinct(keys);
                 self.is_changed |= keys.len() < named;
                 self.replace_all(keys);
+                if !keys.is_empty() {
+                    let is_text = function.params.distinct && function.func.name() == "string_agg";
+                    self.orders
+                        .push((function.params.order_by.clone(), is_text));
+                }
             }
             _ => {}
         }
         let is_changed = self.is_changed || self.computed.len() > before;
         Transformed::new_transformed(expr, is_changed)
+    }
+
+    /// Refuses `string_agg(distinct ..)` beside an aggregate of another order: DataFusion orders it as the other one.
+    fn check_orders(&self) -> Result<()> {
+        let mut texts = self.orders.iter().filter(|(_, is_text)| *is_text);
+        match texts.any(|(order, _)| self.orders.iter().any(|(other, _)| other != order)) {
+            true => not_impl_err!(
+                "string_agg(distinct ..) beside an aggregate of another order: compute it in a subquery of its own"
+            ),
+            false => Ok(()),
+        }
     }
 
     fn replace_all(&mut self, keys: &mut [Sort]) {
