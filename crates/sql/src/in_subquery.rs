@@ -36,7 +36,7 @@ pub fn exact_in(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// Gives the columns of ANY and ALL a name that no column around them has: DataFusion compares such a column with itself else.
+/// Gives the columns of ANY and ALL a name that no column around them has. DataFusion would compare such a column with itself.
 /// The one row of an aggregate without groups is compared without a join.
 pub fn named_sets(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     plan.transform_up_with_subqueries(|node| {

@@ -14,7 +14,7 @@ use datafusion::arrow::datatypes::{
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, plan_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr::{Between, InList, Sort};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -44,7 +44,7 @@ pub fn compared_by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>>
 }
 
 fn with_lengths(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let any = |parts: &mut dyn Iterator<Item = &Expr>| {
+    let are_compared = |parts: &mut dyn Iterator<Item = &Expr>| {
         let parts: Vec<_> = parts.collect();
         // DataFusion joins by equal columns of subqueries, and not by functions of them.
         let is_comparable = |part: &&Expr| {
@@ -56,32 +56,28 @@ fn with_lengths(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     };
     match expr {
         Expr::BinaryExpr(of)
-            if is_comparison(of.op) && any(&mut [&*of.left, &*of.right].into_iter()) =>
+            if is_comparison(of.op) && are_compared(&mut [&*of.left, &*of.right].into_iter()) =>
         {
             let [left, right] = [of.left, of.right].map(|part| Box::new(length_of(*part, schema)));
             Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(left, of.op, right)))
         }
-        Expr::Between(of) if any(&mut [&*of.expr, &*of.low, &*of.high].into_iter()) => {
+        Expr::Between(of) if are_compared(&mut [&*of.expr, &*of.low, &*of.high].into_iter()) => {
             let [expr, low, high] =
                 [of.expr, of.low, of.high].map(|part| Box::new(length_of(*part, schema)));
             Transformed::yes(Expr::Between(Between::new(expr, of.negated, low, high)))
         }
-        Expr::InList(of) if any(&mut of.list.iter().chain([&*of.expr])) => {
+        Expr::InList(of) if are_compared(&mut of.list.iter().chain([&*of.expr])) => {
             let expr = Box::new(length_of(*of.expr, schema));
             let list = of.list.into_iter().map(|part| length_of(part, schema));
             Transformed::yes(Expr::InList(InList::new(expr, list.collect(), of.negated)))
         }
         // DataFusion knows no ranges of intervals and durations.
         Expr::WindowFunction(mut of) => {
-            let keys = of.params.order_by.iter_mut();
-            let keys = keys.map(|key| with_length(&mut key.expr, schema));
-            let is_changed = keys.fold(false, |any, is| any | is);
+            let is_changed = with_lengths_of_keys(&mut of.params.order_by, schema);
             Transformed::new_transformed(Expr::WindowFunction(of), is_changed)
         }
         Expr::AggregateFunction(mut of) => {
-            let keys = of.params.order_by.iter_mut();
-            let keys = keys.map(|key| with_length(&mut key.expr, schema));
-            let is_changed = keys.fold(false, |any, is| any | is);
+            let is_changed = with_lengths_of_keys(&mut of.params.order_by, schema);
             Transformed::new_transformed(Expr::AggregateFunction(of), is_changed)
         }
         expr => Transformed::no(expr),
@@ -102,13 +98,16 @@ fn has_length(kind: &DataType) -> bool {
     matches!(kind, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// Replaces an interval or a duration by its length. Returns whether it was one.
-fn with_length(expr: &mut Expr, schema: &DFSchema) -> bool {
-    let is = expr.get_type(schema).is_ok_and(|kind| has_length(&kind));
-    if is {
-        *expr = length(std::mem::take(expr));
+/// Replaces keys that are intervals or durations by their lengths. Returns whether there are some.
+fn with_lengths_of_keys(keys: &mut [Sort], schema: &DFSchema) -> bool {
+    let mut is_changed = false;
+    for Sort { expr, .. } in keys {
+        if expr.get_type(schema).is_ok_and(|kind| has_length(&kind)) {
+            *expr = length(std::mem::take(expr));
+            is_changed = true;
+        }
     }
-    is
+    is_changed
 }
 
 /// The length of an interval, of a difference of timestamps, or of a text that says one.

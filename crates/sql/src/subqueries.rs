@@ -181,10 +181,10 @@ fn exists(part: Exists) -> Result<Transformed<Expr>> {
     check(plan, false)?;
     let (mut subquery, mut is_new) = (part.subquery.clone(), false);
     // No column of the select list has the name of another one then.
-    let is_projected = matches!(&*subquery.subquery, LogicalPlan::Projection(of) if of.expr == [lit(1)] && &*of.input == plan);
-    if !is_projected && plan != &*subquery.subquery {
-        let plan = Projection::try_new(vec![lit(1)], Arc::new(plan.clone()))?;
-        subquery = subquery.with_plan(Arc::new(LogicalPlan::Projection(plan)));
+    let one = Projection::try_new(vec![lit(1)], Arc::new(plan.clone()))?;
+    let one = LogicalPlan::Projection(one);
+    if *subquery.subquery != *plan && *subquery.subquery != one {
+        subquery = subquery.with_plan(Arc::new(one));
         is_new = true;
     }
     let subquery = distinct_names(&subquery, false)?;
