@@ -237,7 +237,7 @@ struct HashEntries {
 };
 
 // Copies entries, whose numbers and places change by constants.
-// Up to MOST parts at a time: so many fit among the parameters of a kernel.
+// Moves up to MOST parts at a time, which fit among the parameters of a kernel.
 struct PlaceEntries {
   static constexpr u32 MOST = 32;
   PlaceArgs parts[MOST];

@@ -181,8 +181,8 @@ struct CopyCells {
   }
 };
 
-// Hashes words, each mixed with its position, for comparison with those that arrive, or with those that were stored. Up to
-// MOST parts at a time: so many fit among the parameters of a kernel.
+// Hashes words, each mixed with its position, for comparison with those that arrive, or with those that were stored. It takes
+// up to MOST parts at a time, which fit among the parameters of a kernel.
 struct HashWords {
   static constexpr u32 MOST = 64;
   HashPart parts[MOST];
